@@ -1,0 +1,125 @@
+#include "lethe/model/attention.h"
+
+#include <cmath>
+#include <optional>
+
+#include "lethe/core/node.h"
+#include "lethe/ops/indexer_kl.h"
+#include "lethe/ops/linear.h"
+#include "lethe/ops/grouped_linear.h"
+#include "lethe/ops/rms_norm.h"
+#include "lethe/ops/rope.h"
+#include "lethe/ops/sparse_attention.h"
+
+namespace lethe {
+namespace {
+
+std::optional<at::Tensor> optional(const at::Tensor& t) {
+  return t.defined() ? std::optional<at::Tensor>(t) : std::nullopt;
+}
+
+}  // namespace
+
+Attention::Attention(const ParamScope& scope, const ModelConfig& c, int64_t ratio, at::Tensor inv_freq)
+    : heads_(c.heads),
+      head_dim_(c.head_dim),
+      o_groups_(c.o_groups),
+      window_(c.window),
+      ratio_(ratio),
+      eps_(c.norm_eps),
+      scale_(1.0 / std::sqrt(static_cast<double>(c.head_dim))),
+      inv_freq_(std::move(inv_freq)),
+      q_down_(scope.add("linear_q_down_proj.weight", {c.q_lora_rank, c.hidden})),
+      q_norm_(scope.add("q_layernorm.weight", {c.q_lora_rank})),
+      q_up_(scope.add("linear_q_up_proj.weight", {c.heads * c.head_dim, c.q_lora_rank})),
+      kv_proj_(scope.add("linear_kv_proj.weight", {c.head_dim, c.hidden})),
+      kv_norm_(scope.add("kv_layernorm.weight", {c.head_dim})),
+      o_group_(scope.add("linear_o_group_proj", {c.o_groups * c.o_lora_rank, c.heads * c.head_dim / c.o_groups})),
+      o_proj_(scope.add("linear_proj.weight", {c.hidden, c.o_groups * c.o_lora_rank})) {
+  const ParamScope core = scope.sub("core_attention");
+  sink_ = core.add("attn_sink", {c.heads});
+  if (ratio_ > 0) compressor_ = std::make_unique<Compressor>(core.sub("compressor"), c, ratio_, c.head_dim);
+  if (ratio_ == kCsaRatio) indexer_ = std::make_unique<Indexer>(core.sub("indexer"), c);
+}
+
+// The gradients of the attention input are added in this order: q, window kv, slot kv, slot gate.
+void Attention::fork_input(LayerState& state, at::Tensor& x_q, at::Tensor& x_kv) const {
+  if (indexer_) state.x_indexer = state.x.detach();
+  if (!compressor_) {
+    auto [q, kv] = forked<2>(state.x);
+    x_q = q, x_kv = kv;
+    return;
+  }
+  auto [q, kv, slot_kv, slot_gate] = forked<4>(state.x);
+  x_q = q, x_kv = kv;
+  state.x_slots_kv = slot_kv, state.x_slots_gate = slot_gate;
+}
+
+void Attention::project(LayerState& state) const {
+  at::Tensor x_q, x_kv;
+  fork_input(state, x_q, x_kv);
+  state.x = {};
+  const at::Tensor qa = ops::rms_norm(ops::linear(x_q, q_down_), q_norm_, eps_);
+  state.observe("attn.qa", qa);
+  if (indexer_) state.qa = qa.detach();
+  const at::Tensor q_up = ops::linear(qa, q_up_).view({-1, heads_, head_dim_});
+  state.q = ops::rope(ops::rms_norm(q_up, std::nullopt, eps_), state.batch.positions, inv_freq_, /*inverse=*/false);
+  state.kv = ops::rope(ops::rms_norm(ops::linear(x_kv, kv_proj_), kv_norm_, eps_), state.batch.positions, inv_freq_,
+                       /*inverse=*/false);
+  state.observe("attn.q", state.q);
+  state.observe("attn.kv", state.kv);
+}
+
+void Attention::index(LayerState& state) const {
+  if (indexer_) indexer_->forward(state, inv_freq_);
+}
+
+void Attention::compress(LayerState& state) const {
+  if (!compressor_) return;
+  state.slots = compressor_->forward(state.x_slots_kv, state.x_slots_gate, state.batch, inv_freq_);
+  state.x_slots_kv = state.x_slots_gate = {};
+  state.observe("attn.slots", state.slots);
+}
+
+void Attention::attend(LayerState& state) const {
+  const bool sparse = indexer_ && state.factors.csa_attention == CsaAttention::Sparse;
+  std::tie(state.o, state.lse) =
+      ops::sparse_attention(state.q, state.kv, optional(state.slots), sparse ? optional(state.topk) : std::nullopt,
+                            sink_, state.batch.cu_seqlens, window_, ratio_, scale_);
+  state.observe("attn.lse", state.lse);
+  state.observe("attn.o_rotated", state.o);
+}
+
+void Attention::project_out(LayerState& state) const {
+  const at::Tensor o = ops::rope(state.o, state.batch.positions, inv_freq_, /*inverse=*/true);
+  state.observe("attn.o", o);
+  const at::Tensor low = ops::grouped_linear(o.view({-1, heads_ * head_dim_}), o_group_, o_groups_);
+  const at::Tensor out = ops::linear(low, o_proj_);
+  state.observe("attn.out", out);
+  state.x = indexer_ ? attach_indexer_loss(state, out) : out;
+  state.q = state.kv = state.slots = state.o = state.lse = state.topk = {};
+  state.index_q = state.index_k = state.index_w = {};
+}
+
+at::Tensor Attention::attach_indexer_loss(const LayerState& state, const at::Tensor& out) const {
+  if (state.factors.indexer_loss == IndexerLoss::Off || !state.index_q.requires_grad()) return out;
+  const bool sparse_set = state.factors.indexer_loss == IndexerLoss::Sparse;
+  // The attention's own denominator serves only where the loss looks at exactly the attended set.
+  const bool attended_set = sparse_set && state.factors.csa_attention == CsaAttention::Sparse;
+  const ops::IndexerTeacher teacher{.query = state.q.detach(),
+                                    .kv = state.kv.detach(),
+                                    .slots = state.slots.detach(),
+                                    .sink = sink_.detach(),
+                                    .indices = sparse_set ? optional(state.topk) : std::nullopt,
+                                    .lse = attended_set ? optional(state.lse) : std::nullopt,
+                                    .cu_seqlens = state.batch.cu_seqlens,
+                                    .window = window_,
+                                    .ratio = ratio_,
+                                    .scale = scale_,
+                                    .joint = state.factors.joint_teacher};
+  double* sum = &state.tally.indexer_kl[static_cast<size_t>(state.layer)];
+  return ops::attach_indexer_kl(out, state.index_q, state.index_k, state.index_w, teacher, state.factors.indexer,
+                                [sum](const at::Tensor& loss) { *sum += loss.item<double>(); });
+}
+
+}  // namespace lethe

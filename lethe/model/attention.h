@@ -1,0 +1,49 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "lethe/config/model_config.h"
+#include "lethe/core/param_store.h"
+#include "lethe/model/compressor.h"
+#include "lethe/model/indexer.h"
+#include "lethe/model/layer_state.h"
+
+namespace lethe {
+
+/// DeepSeek-V4 attention (model spec 4-7): low-rank queries, one shared key-value head, window plus
+/// compressed slots plus sink, grouped low-rank output. Each method is one node of the layer program.
+class Attention final {
+ public:
+  /// scope: "decoder.layers.<i>.self_attention."; inv_freq: the layer's one rotary table.
+  Attention(const ParamScope& scope, const ModelConfig& config, int64_t ratio, at::Tensor inv_freq);
+
+  /// x -> q, kv, and the inputs of indexer and compressor.
+  void project(LayerState& state) const;
+
+  /// -> topk; nothing in layers without an indexer.
+  void index(LayerState& state) const;
+
+  /// -> slots; nothing in window-only layers.
+  void compress(LayerState& state) const;
+
+  /// q, kv, slots, topk -> o, lse.
+  void attend(LayerState& state) const;
+
+  /// o -> x: inverse rotation, output projections, the indexer's loss.
+  void project_out(LayerState& state) const;
+
+ private:
+  void fork_input(LayerState& state, at::Tensor& x_q, at::Tensor& x_kv) const;
+  [[nodiscard]] at::Tensor attach_indexer_loss(const LayerState& state, const at::Tensor& out) const;
+
+  int64_t heads_, head_dim_, o_groups_, window_, ratio_;
+  double eps_, scale_;
+  at::Tensor inv_freq_;
+  at::Tensor q_down_, q_norm_, q_up_, kv_proj_, kv_norm_, o_group_, o_proj_, sink_;
+  std::unique_ptr<Compressor> compressor_;
+  std::unique_ptr<Indexer> indexer_;
+};
+
+}  // namespace lethe
