@@ -6,6 +6,9 @@
 
 namespace lethe {
 
+/// Label of a token whose loss is not counted.
+inline constexpr int64_t kIgnoredLabel = -100;
+
 /// Documents of one packed row of tokens, by their cumulative starts (model spec 11).
 /// All rules of the model are per document: positions restart at 0, the window, the slots and the
 /// top-k never cross a boundary, and a document of length n has floor(n / ratio) slots.

@@ -81,11 +81,18 @@ void Attention::compress(LayerState& state) const {
   state.observe("attn.slots", state.slots);
 }
 
+ops::AttentionRule Attention::rule() const { return {.window = window_, .ratio = ratio_, .scale = scale_}; }
+
 void Attention::attend(LayerState& state) const {
   const bool sparse = indexer_ && state.factors.csa_attention == CsaAttention::Sparse;
-  std::tie(state.o, state.lse) =
-      ops::sparse_attention(state.q, state.kv, optional(state.slots), sparse ? optional(state.topk) : std::nullopt,
-                            sink_, state.batch.cu_seqlens, window_, ratio_, scale_);
+  const auto slots = optional(state.slots), indices = sparse ? optional(state.topk) : std::nullopt;
+  std::tie(state.o, state.lse) = ops::sparse_attention({.q = state.q,
+                                                        .kv = state.kv,
+                                                        .slots = slots,
+                                                        .indices = indices,
+                                                        .sink = sink_,
+                                                        .cu_seqlens = state.batch.cu_seqlens},
+                                                       rule());
   state.observe("attn.lse", state.lse);
   state.observe("attn.o_rotated", state.o);
 }
@@ -106,19 +113,21 @@ at::Tensor Attention::attach_indexer_loss(const LayerState& state, const at::Ten
   const bool sparse_set = state.factors.indexer_loss == IndexerLoss::Sparse;
   // The attention's own denominator serves only where the loss looks at exactly the attended set.
   const bool attended_set = sparse_set && state.factors.csa_attention == CsaAttention::Sparse;
-  const ops::IndexerTeacher teacher{.query = state.q.detach(),
-                                    .kv = state.kv.detach(),
-                                    .slots = state.slots.detach(),
-                                    .sink = sink_.detach(),
-                                    .indices = sparse_set ? optional(state.topk) : std::nullopt,
-                                    .lse = attended_set ? optional(state.lse) : std::nullopt,
-                                    .cu_seqlens = state.batch.cu_seqlens,
-                                    .window = window_,
-                                    .ratio = ratio_,
-                                    .scale = scale_,
-                                    .joint = state.factors.joint_teacher};
+  const at::Tensor q = state.q.detach(), kv = state.kv.detach(), sink = sink_.detach();
+  const auto slots = optional(state.slots.detach());
+  const auto indices = sparse_set ? optional(state.topk) : std::nullopt;
+  const bool joint = state.factors.teacher == IndexerTeacher::Joint;
+  const auto lse = attended_set && joint ? optional(state.lse) : std::nullopt;
+  const ops::AttentionInputs inputs{.q = q,
+                                    .kv = kv,
+                                    .slots = slots,
+                                    .indices = indices,
+                                    .sink = sink,
+                                    .cu_seqlens = state.batch.cu_seqlens};
+  const ops::KlTeacher teacher{.attention = inputs, .lse = lse, .rule = rule(), .joint = joint};
   double* sum = &state.tally.indexer_kl[static_cast<size_t>(state.layer)];
-  return ops::attach_indexer_kl(out, state.index_q, state.index_k, state.index_w, teacher, state.factors.indexer,
+  return ops::attach_indexer_kl(out, teacher, {.q = state.index_q, .k = state.index_k, .w = state.index_w},
+                                state.factors.indexer,
                                 [sum](const at::Tensor& loss) { *sum += loss.item<double>(); });
 }
 

@@ -9,6 +9,7 @@
 #include "lethe/model/compressor.h"
 #include "lethe/model/indexer.h"
 #include "lethe/model/layer_state.h"
+#include "lethe/ops/sparse_attention.h"
 
 namespace lethe {
 
@@ -35,6 +36,7 @@ class Attention final {
   void project_out(LayerState& state) const;
 
  private:
+  [[nodiscard]] ops::AttentionRule rule() const;
   void fork_input(LayerState& state, at::Tensor& x_q, at::Tensor& x_kv) const;
   [[nodiscard]] at::Tensor attach_indexer_loss(const LayerState& state, const at::Tensor& out) const;
 

@@ -92,13 +92,13 @@ ModelOutput DeepseekV4::forward(const MicroBatch& batch,
   const Tensors embeds = fork(embed_, 1 + depths), heads = fork(lm_head_, 1 + depths);
   ModelOutput out;
   out.balance = run_trunk(state, embeds[0]);
+  state.observe("streams", state.streams);
   at::Tensor to_head = state.streams;
   if (depths > 0) {
     auto [head, next] = forked<2>(state.streams);
     to_head = head;
     state.streams = next;
   }
-  state.observe("streams", to_head);
   const at::Tensor hidden = ops::rms_norm(stream_head_->forward(to_head), final_norm_, config_.norm_eps);
   state.observe("final_hidden", hidden);
   const auto [main_sum, token_loss] = ops::cross_entropy(hidden, heads[0], batch.labels, kLogitChunk);
@@ -135,6 +135,10 @@ at::Tensor DeepseekV4::hidden(const MicroBatch& batch) const {
   LayerState state{.batch = batch, .factors = factors, .observer = nobody, .tally = tally};
   run_trunk(state, embed_);
   return ops::rms_norm(stream_head_->forward(state.streams), final_norm_, config_.norm_eps);
+}
+
+at::Tensor DeepseekV4::main_loss_sum(const MicroBatch& batch) const {
+  return std::get<0>(ops::cross_entropy(hidden(batch), lm_head_, batch.labels, kLogitChunk));
 }
 
 at::Tensor DeepseekV4::logits(const at::Tensor& hidden_ND) const { return ops::linear(hidden_ND, lm_head_); }

@@ -47,6 +47,9 @@ class DeepseekV4 final {
   /// Forward of the trunk only: the hidden state before the LM head, [T,D].
   [[nodiscard]] at::Tensor hidden(const MicroBatch& batch) const;
 
+  /// Sum of the main token losses over counted labels, scalar: for evaluation under no-grad.
+  [[nodiscard]] at::Tensor main_loss_sum(const MicroBatch& batch) const;
+
   /// float32 logits of hidden states, [N,V] (for sampling and comparison; losses never hold them).
   [[nodiscard]] at::Tensor logits(const at::Tensor& hidden_ND) const;
 

@@ -1,7 +1,9 @@
 #include "lethe/model/hyper_connection.h"
 
 #include "lethe/core/node.h"
-#include "lethe/ops/mhc.h"
+#include "lethe/ops/mhc_head.h"
+#include "lethe/ops/mhc_post.h"
+#include "lethe/ops/mhc_pre.h"
 
 namespace lethe {
 

@@ -28,8 +28,8 @@ void Indexer::forward(LayerState& state, const at::Tensor& inv_freq) const {
   state.index_w = ops::linear(state.x_indexer, weights_proj_) * scale;
   {
     const at::NoGradGuard no_grad;  // indices carry no gradient
-    state.topk = std::get<0>(
-        ops::lightning_indexer(state.index_q, state.index_k, state.index_w, state.batch.cu_seqlens, kCsaRatio, topk_));
+    state.topk = std::get<0>(ops::lightning_indexer(
+        {.q = state.index_q, .k = state.index_k, .w = state.index_w}, state.batch.cu_seqlens, kCsaRatio, topk_));
   }
   if (state.observer) observe(state, key);
   state.x_indexer = state.qa = {};
@@ -39,7 +39,8 @@ void Indexer::observe(const LayerState& state, const at::Tensor& key) const {
   const at::NoGradGuard no_grad;
   state.observe("attn.indexer.k", key);
   state.observe("attn.indexer.scores",
-                ops::indexer_scores(state.index_q, state.index_k, state.index_w, state.batch.cu_seqlens, kCsaRatio));
+                ops::indexer_scores({.q = state.index_q, .k = state.index_k, .w = state.index_w},
+                                    state.batch.cu_seqlens, kCsaRatio));
   state.observe("attn.indexer.topk", state.topk);
 }
 

@@ -7,15 +7,13 @@
 #include <string_view>
 #include <vector>
 
+#include "lethe/config/train_config.h"
 #include "lethe/model/micro_batch.h"
 
 namespace lethe {
 
-/// What the training phase asks of the CSA layers (model spec 8.3).
-enum class CsaAttention { Sparse, Dense };
-enum class IndexerLoss { Off, Sparse, Dense };
-
-/// The factors with which each loss of a micro-batch enters the gradient. Token means over a global
+/// The factors with which each loss of a micro-batch enters the gradient, and what the training phase asks
+/// of the CSA layers (model spec 8.3). Token means over a global
 /// batch of several micro-batches are sums here times 1 / (tokens of the whole batch).
 struct LossFactors {
   double main = 0;      // times the sum of token losses: 1 / counted labels of the global batch
@@ -24,7 +22,7 @@ struct LossFactors {
   double balance = 0;   // times each layer's sequence-wise loss: alpha / micro-batches
   CsaAttention csa_attention = CsaAttention::Sparse;
   IndexerLoss indexer_loss = IndexerLoss::Off;
-  bool joint_teacher = true;        // --indexer-teacher joint
+  IndexerTeacher teacher = IndexerTeacher::Joint;
   bool balance_hash_layers = false; // --seq-aux-hash-layers
 };
 

@@ -24,8 +24,6 @@ struct MicroBatch {
   [[nodiscard]] int64_t tokens() const { return documents.tokens(); }
 };
 
-inline constexpr int64_t kIgnoredLabel = -100;
-
 /// Builds the tensors. ids, labels: [T]; cu_seqlens: [N+1] (see Documents); ratios: those of the model.
 /// Throws ShapeError when the sizes disagree.
 MicroBatch make_micro_batch(std::span<const int64_t> ids,

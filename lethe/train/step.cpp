@@ -1,0 +1,147 @@
+#include "lethe/train/step.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lethe/base/error.h"
+#include "lethe/core/byte_accounting.h"
+#include "lethe/ops/router_bias.h"
+#include "lethe/optim/grad_norm.h"
+#include "lethe/train/loss_factors.h"
+
+namespace lethe {
+namespace {
+
+MicroBatch to_micro_batch(const Batch& batch, const ModelConfig& config) {
+  return make_micro_batch(batch.ids, batch.labels, batch.cu_seqlens, config.ratios);
+}
+
+int64_t gradient_bytes(const ParamStore& params) {
+  int64_t sum = 0;
+  for (size_t i = 0; i < params.size(); ++i)
+    if (const at::Tensor& grad = params.value(i).grad(); grad.defined()) sum += static_cast<int64_t>(grad.nbytes());
+  return sum;
+}
+
+int64_t saved_activation_bytes(const ParamStore& params) {
+  const ByteReport now = bytes();
+  return now.live - now.live_of(ByteCategory::Parameters) - now.live_of(ByteCategory::Optimizer) -
+         gradient_bytes(params);
+}
+
+// The sums of one step, over its micro-batches.
+struct StepSums {
+  double main = 0, balance = 0;
+  std::vector<double> mtp;
+  bool balanced = false;
+};
+
+void add(StepSums& sums, const ModelOutput& out) {
+  sums.main += out.main_sum.item<double>();
+  sums.mtp.resize(out.mtp_sums.size());
+  for (size_t k = 0; k < out.mtp_sums.size(); ++k) sums.mtp[k] += out.mtp_sums[k].item<double>();
+  if (!out.balance.defined()) return;
+  sums.balanced = true;
+  sums.balance += out.balance.item<double>();
+}
+
+void fill_losses(StepReport& report, const StepSums& sums, const StepCounts& counts, const RunTally& tally,
+                 const LossFactors& factors, const ModelConfig& config) {
+  report.loss = counts.main > 0 ? sums.main / static_cast<double>(counts.main) : 0;
+  if (!sums.mtp.empty()) {
+    double mean = 0;
+    for (size_t k = 0; k < sums.mtp.size(); ++k)
+      if (counts.mtp[k] > 0) mean += sums.mtp[k] / static_cast<double>(counts.mtp[k]);
+    report.loss_mtp = mean / static_cast<double>(sums.mtp.size());
+  }
+  if (sums.balanced) report.loss_balance = sums.balance;
+  const auto indexers = std::count(config.ratios.begin(), config.ratios.begin() + config.num_layers, kCsaRatio);
+  if (indexers == 0 || factors.indexer_loss == IndexerLoss::Off) return;
+  double kl = 0;
+  for (const double layer : tally.indexer_kl) kl += layer;
+  report.loss_kl = kl / static_cast<double>(indexers * counts.tokens);
+}
+
+void check_finite(const ModelOutput& out) {
+  const double total = out.total.item<double>(), main = out.main_sum.item<double>();
+  LETHE_CHECK(NumericError, std::isfinite(total) && std::isfinite(main),
+              "training: the loss must be finite, got a sum of {} (main loss {}); lower --lr or --clip-grad", total, main);
+}
+
+void update_router_biases(const DeepseekV4& model, const RunTally& tally, double rate) {
+  const auto biases = model.router_biases();
+  for (size_t i = 0; i < biases.size(); ++i)
+    if (biases[i].defined() && tally.expert_counts[i].defined())
+      ops::update_router_bias(biases[i], tally.expert_counts[i], rate);
+}
+
+}  // namespace
+
+std::vector<ParameterGroup> optimizer_groups(const ParamStore& params, const TrainConfig& train) {
+  std::vector<std::string> names;
+  Tensors tensors;
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (!params.value(i).requires_grad()) continue;
+    names.push_back(params.row(i).name);
+    tensors.push_back(params.value(i));
+  }
+  auto groups = group_by_weight_decay(names, tensors, {.vectors = 0, .matrices = train.weight_decay});
+  for (ParameterGroup& group : groups) {
+    group.beta1 = train.adam_beta1;
+    group.beta2 = train.adam_beta2;
+    group.eps = train.adam_eps;
+  }
+  return groups;
+}
+
+void choose_trained(DeepseekV4& model, const TrainConfig& train) {
+  const bool indexer_loss = train.indexer_loss != IndexerLoss::Off && train.indexer_loss_coeff.value_or(0) > 0;
+  model.params().set_trained([&](const ParamRow& row) {
+    return is_indexer_param(row) ? indexer_loss : !train.train_only_indexer;
+  });
+}
+
+StepReport run_step(DeepseekV4& model,
+                    AdamW& optimizer,
+                    std::span<const Batch> micro_batches,
+                    const TrainConfig& train,
+                    double learning_rate) {
+  const StepCounts counts = count_labels(micro_batches, model.config().num_mtp);
+  const LossFactors factors = loss_factors(train, counts);
+  StepReport report{.learning_rate = learning_rate};
+  RunTally tally = model.make_tally();
+  StepSums sums;
+  reset_peak();
+  optimizer.drop_gradients();
+  for (const Batch& batch : micro_batches) {
+    const ByteTag tag(ByteCategory::Activations);
+    const MicroBatch micro = to_micro_batch(batch, model.config());
+    ModelOutput out = model.forward(micro, factors, tally);
+    report.saved_bytes = std::max(report.saved_bytes, saved_activation_bytes(model.params()));
+    check_finite(out);
+    add(sums, out);
+    out.total.backward();
+  }
+  fill_losses(report, sums, counts, tally, factors, model.config());
+  report.grad_norm = grad_norm(optimizer.groups());
+  optimizer.step(learning_rate, train.clip_grad > 0 ? clip_coefficient(report.grad_norm, train.clip_grad) : 1.0);
+  optimizer.drop_gradients();
+  if (train.router_bias_rate > 0) update_router_biases(model, tally, train.router_bias_rate);
+  const ByteReport now = bytes();
+  report.live_bytes = now.live;
+  report.peak_bytes = now.peak;
+  return report;
+}
+
+double evaluate(const DeepseekV4& model, std::span<const Batch> batches) {
+  const at::NoGradGuard no_grad;
+  double sum = 0;
+  int64_t count = 0;
+  for (const Batch& batch : batches) {
+    sum += model.main_loss_sum(to_micro_batch(batch, model.config())).item<double>();
+    count += count_labels({&batch, 1}, 0).main;
+  }
+  return count > 0 ? sum / static_cast<double>(count) : 0.0;
+}
+
+}  // namespace lethe
