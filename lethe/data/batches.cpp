@@ -78,7 +78,7 @@ void Sequences::append_piece(Batch& batch, const Piece& piece) const {
     const auto at = static_cast<size_t>(piece.begin + i);
     const bool has_label = piece.has_next || i + 1 < piece.length;
     batch.ids.push_back(bytes_[at]);
-    batch.labels.push_back(has_label ? bytes_[at + 1] : kNoLabel);
+    batch.labels.push_back(has_label ? bytes_[at + 1] : kIgnoredLabel);
   }
   batch.cu_seqlens.push_back(static_cast<int32_t>(batch.ids.size()));
 }

@@ -1,0 +1,55 @@
+#include "lethe/train/model_folder.h"
+
+#include <fmt/ranges.h>
+
+#include "lethe/base/error.h"
+#include "lethe/base/log.h"
+#include "lethe/checkpoint/hub_weights.h"
+#include "lethe/checkpoint/tensor_file.h"
+#include "lethe/config/hub_config.h"
+#include "lethe/config/validate.h"
+#include "lethe/io/atomic_file.h"
+
+namespace lethe {
+
+namespace fs = std::filesystem;
+
+std::string write_model_folder(const DeepseekV4& model, const fs::path& folder) {
+  fs::path unfinished = folder;
+  unfinished += ".tmp";
+  fs::remove_all(unfinished);
+  ensure_writable_folder(unfinished.string());
+  export_hub_weights(model.config(), model.params(), (unfinished / "model.safetensors").string());
+  write_file_atomically((unfinished / "config.json").string(), write_hub_config(model.config()));
+  fs::remove_all(folder);
+  fs::rename(unfinished, folder);
+  return folder.string();
+}
+
+ModelConfig read_model_config(const fs::path& folder) {
+  const std::string path = (folder / "config.json").string();
+  const HubConfig hub = parse_hub_config(read_text_file(path), path);
+  for (const std::string& message : hub.messages) log_info("{}: {}", path, message);
+  if (!hub.kept_keys.empty()) log_info("{}: keys without a meaning here, kept: {}", path, fmt::join(hub.kept_keys, ", "));
+  validate(hub.model, path);
+  return hub.model;
+}
+
+std::unique_ptr<DeepseekV4> read_model_folder(const fs::path& folder,
+                                              const std::string& weights_file,
+                                              ParamPlacement placement) {
+  ModelConfig config = read_model_config(folder);
+  const TensorFile weights((folder / weights_file).string());
+  const auto names = weights.names();
+  const bool has_mtp = std::any_of(names.begin(), names.end(), [](const std::string& n) { return n.starts_with("mtp."); });
+  if (config.num_mtp > 0 && !has_mtp) {
+    log_info("{}: no mtp.* tensors, read as a model without MTP blocks", weights.path());
+    config.ratios.resize(static_cast<size_t>(config.num_layers));
+    config.num_mtp = 0;
+  }
+  auto model = std::make_unique<DeepseekV4>(config, placement);
+  import_hub_weights(weights, config, model->params());
+  return model;
+}
+
+}  // namespace lethe

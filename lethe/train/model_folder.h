@@ -1,0 +1,26 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "lethe/core/param_store.h"
+#include "lethe/model/deepseek_v4.h"
+
+namespace lethe {
+
+/// Writes FOLDER/config.json and FOLDER/model.safetensors (hub names, float32): what `lethe generate`,
+/// `lethe compare` and transformers read. The folder appears under its name only when it is complete.
+/// Returns the folder.
+std::string write_model_folder(const DeepseekV4& model, const std::filesystem::path& folder);
+
+/// Reads config.json of a folder in either hub spelling and validates it. Logs keys without a meaning here once.
+ModelConfig read_model_config(const std::filesystem::path& folder);
+
+/// A model from such a folder; weights_file: "model.safetensors" or "weights.safetensors".
+/// CheckpointError when weights and config.json disagree.
+std::unique_ptr<DeepseekV4> read_model_folder(const std::filesystem::path& folder,
+                                              const std::string& weights_file,
+                                              ParamPlacement placement);
+
+}  // namespace lethe
