@@ -1,0 +1,49 @@
+#include "lethe/cli/commands.h"
+
+#include <filesystem>
+#include <ostream>
+
+#include "lethe/base/error.h"
+#include "lethe/report/html_report.h"
+#include "lethe/train/compare.h"
+#include "lethe/train/generate.h"
+#include "lethe/train/model_folder.h"
+#include "lethe/train/trainer.h"
+
+namespace lethe {
+namespace {
+
+const std::string& the_folder(const std::vector<std::string>& positional, const char* command, const char* what) {
+  LETHE_CHECK(ConfigError, positional.size() == 1, "{}: takes one folder ({}), got {} words; see lethe {} --help", command,
+              what, positional.size(), command);
+  return positional.front();
+}
+
+}  // namespace
+
+int run_train(const ResolvedSettings& settings, std::ostream& out) {
+  Trainer trainer(settings.config, out);
+  const TrainResult result = trainer.run();
+  const std::string report = (std::filesystem::path(settings.config.train.output) / "report.html").string();
+  make_report(result.record_file, report);
+  out << "model   " << result.model_folder << "\nrecord  " << result.record_file << "\nreport  " << report << "\n"
+      << "sample  lethe generate " << result.model_folder << "\n";
+  return result.signal != 0 ? exit_code::kSignal + result.signal : exit_code::kOk;
+}
+
+int run_generate(const ResolvedSettings& settings, const std::vector<std::string>& positional, std::ostream& out) {
+  const auto model = read_model_folder(the_folder(positional, "generate", "with config.json and model.safetensors"),
+                                       "model.safetensors", {});
+  out << settings.config.generate.prompt;
+  generate(*model, settings.config.generate, [&](char byte) { out << byte << std::flush; });
+  out << "\n";
+  return exit_code::kOk;
+}
+
+int run_compare(const ResolvedSettings& settings, const std::vector<std::string>& positional, std::ostream& out) {
+  const auto rows = compare_folder(the_folder(positional, "compare", "of expected tensors"), settings.config.compare.dtype);
+  print_rows(rows, settings.config.compare.json, out);
+  return all_pass(rows) ? exit_code::kOk : exit_code::kCheckFailed;
+}
+
+}  // namespace lethe

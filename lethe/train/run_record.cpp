@@ -1,0 +1,98 @@
+#include "lethe/train/run_record.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+
+#include "lethe/io/line_file.h"
+
+namespace lethe {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// JSON has no NaN: an absent value says the same.
+void put(Json& object, const char* key, double value) {
+  if (std::isfinite(value)) object[key] = value;
+}
+
+void put(Json& object, const char* key, const std::optional<double>& value) {
+  if (value) put(object, key, *value);
+}
+
+Json model_facts(const ModelConfig& m) {
+  return {{"layers", m.num_layers},        {"hidden", m.hidden},      {"heads", m.heads},
+          {"head_dim", m.head_dim},        {"ratios", m.ratios},      {"experts", m.num_experts},
+          {"experts_per_token", m.experts_per_token}, {"mtp_blocks", m.num_mtp}, {"vocabulary", m.vocab_size}};
+}
+
+Json train_facts(const TrainConfig& t) {
+  return {{"data", t.data},
+          {"seq_length", t.seq_length},
+          {"micro_batch_size", t.micro_batch_size},
+          {"global_batch_size", t.global_batch_size},
+          {"train_iters", t.train_iters},
+          {"lr", t.lr},
+          {"min_lr", t.min_lr},
+          {"lr_warmup_iters", t.lr_warmup_iters},
+          {"weight_decay", t.weight_decay},
+          {"clip_grad", t.clip_grad},
+          {"seed", t.seed},
+          {"mtp_loss_scaling_factor", t.mtp_loss_coeff},
+          {"dsa_indexer_loss_coeff", t.indexer_loss_coeff.value_or(0)},
+          {"moe_aux_loss_coeff", t.balance_loss_coeff}};
+}
+
+}  // namespace
+
+struct RunRecord::Impl {
+  LineFile file;
+  void write(const Json& object) { file.append(object.dump()); }
+};
+
+RunRecord::RunRecord(const std::string& path) : impl_(new Impl{LineFile(path)}) {}
+
+RunRecord::~RunRecord() = default;
+
+void RunRecord::start(const Start& facts) {
+  Json line{{"event", "start"},
+            {"model", model_facts(facts.config.model)},
+            {"train", train_facts(facts.config.train)},
+            {"parameters", facts.parameters},
+            {"trained_parameters", facts.trained_parameters},
+            {"parameter_bytes", facts.parameter_bytes},
+            {"train_tokens", facts.train_tokens},
+            {"valid_tokens", facts.valid_tokens},
+            {"threads", facts.threads}};
+  put(line, "bigram_loss", facts.bigram_loss);
+  impl_->write(line);
+}
+
+void RunRecord::step(const StepReport& report) {
+  Json line{{"event", "step"}, {"step", report.step}};
+  put(line, "loss", report.loss);
+  put(line, "loss_mtp", report.loss_mtp);
+  put(line, "loss_kl", report.loss_kl);
+  put(line, "loss_balance", report.loss_balance);
+  put(line, "grad_norm", report.grad_norm);
+  put(line, "lr", report.learning_rate);
+  put(line, "tokens_per_second", report.tokens_per_second);
+  line["saved_bytes"] = report.saved_bytes;
+  line["live_bytes"] = report.live_bytes;
+  line["peak_bytes"] = report.peak_bytes;
+  impl_->write(line);
+}
+
+void RunRecord::eval(int64_t step, double valid_loss) {
+  Json line{{"event", "eval"}, {"step", step}};
+  put(line, "valid_loss", valid_loss);
+  impl_->write(line);
+}
+
+void RunRecord::end(int64_t step, const std::string& reason, double seconds) {
+  Json line{{"event", "end"}, {"step", step}, {"reason", reason}};
+  put(line, "seconds", seconds);
+  impl_->write(line);
+}
+
+}  // namespace lethe
