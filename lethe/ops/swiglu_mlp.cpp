@@ -1,0 +1,68 @@
+#include "lethe/ops/swiglu_mlp.h"
+
+#include <ATen/ops/mm.h>
+
+#include "lethe/base/error.h"
+#include "lethe/core/node.h"
+#include "lethe/ops/check_tensor.h"
+#include "lethe/ops/register.h"
+#include "lethe/ops/swiglu.h"
+
+namespace lethe::ops {
+namespace {
+
+void check(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, double limit) {
+  check_sizes("swiglu_mlp", "x", "[T,D]", x, {-1, -1}, "flatten batch and sequence to T");
+  check_sizes("swiglu_mlp", "fc2", "[D,I]", fc2, {x.size(1), -1}, "is it the weight of another layer?");
+  check_sizes("swiglu_mlp", "fc1", "[2I,D]", fc1, {2 * fc2.size(1), x.size(1)}, "its rows are [gate; up]");
+  check_floating("swiglu_mlp", "x", x);
+  check_dtype("swiglu_mlp", "fc1", fc1, x.scalar_type(), "it must be that of x");
+  check_dtype("swiglu_mlp", "fc2", fc2, x.scalar_type(), "it must be that of x");
+  check_limit("swiglu_mlp", limit);
+}
+
+at::Tensor forward(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, double limit) {
+  check(x, fc1, fc2, limit);
+  return reference::swiglu_mlp(x, fc1, fc2, limit);
+}
+
+at::Tensor meta(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, double limit) {
+  check(x, fc1, fc2, limit);
+  return at::empty(x.sizes(), x.options());
+}
+
+Tensors backward(const BackwardInput& in, double limit) {
+  const at::Tensor &dy = in.grads[0], &x = in.saved[0], &fc1 = in.saved[1], &fc2 = in.saved[2];
+  const at::Tensor projected = at::mm(x, fc1.t());
+  at::Tensor dx, d_fc1, d_fc2;
+  if (in.needed[2]) d_fc2 = at::mm(dy.t(), swiglu(projected, limit));
+  if (in.needed[0] || in.needed[1]) {
+    const at::Tensor d_projected = swiglu_gradient(projected, at::mm(dy, fc2), limit);
+    if (in.needed[0]) dx = at::mm(d_projected, fc1);
+    if (in.needed[1]) d_fc1 = at::mm(d_projected.t(), x);
+  }
+  return {dx, d_fc1, d_fc2};
+}
+
+at::Tensor autograd(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, double limit) {
+  at::Tensor y;
+  {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    y = swiglu_mlp(x, fc1, fc2, limit);
+  }
+  record("lethe::swiglu_mlp", {x, fc1, fc2}, {y}, {x, fc1, fc2},
+         [limit](const BackwardInput& in) { return backward(in, limit); });
+  return y;
+}
+
+LETHE_REGISTER_OP(swiglu_mlp, "swiglu_mlp(Tensor x, Tensor fc1, Tensor fc2, float limit) -> Tensor", forward, meta,
+                  autograd)
+
+}  // namespace
+
+at::Tensor swiglu_mlp(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, double limit) {
+  return LETHE_OP_HANDLE(swiglu_mlp, at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, double))
+      .call(x, fc1, fc2, limit);
+}
+
+}  // namespace lethe::ops
