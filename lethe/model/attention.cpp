@@ -58,7 +58,7 @@ void Attention::fork_input(LayerState& state, at::Tensor& x_q, at::Tensor& x_kv)
 void Attention::project(LayerState& state) const {
   at::Tensor x_q, x_kv;
   fork_input(state, x_q, x_kv);
-  state.x = {};
+  drop(state.x);
   const at::Tensor qa = ops::rms_norm(ops::linear(x_q, q_down_), q_norm_, eps_);
   state.observe("attn.qa", qa);
   if (indexer_) state.qa = qa.detach();
@@ -77,7 +77,7 @@ void Attention::index(LayerState& state) const {
 void Attention::compress(LayerState& state) const {
   if (!compressor_) return;
   state.slots = compressor_->forward(state.x_slots_kv, state.x_slots_gate, state.batch, inv_freq_);
-  state.x_slots_kv = state.x_slots_gate = {};
+  drop(state.x_slots_kv, state.x_slots_gate);
   state.observe("attn.slots", state.slots);
 }
 
@@ -104,8 +104,8 @@ void Attention::project_out(LayerState& state) const {
   const at::Tensor out = ops::linear(low, o_proj_);
   state.observe("attn.out", out);
   state.x = indexer_ ? attach_indexer_loss(state, out) : out;
-  state.q = state.kv = state.slots = state.o = state.lse = state.topk = {};
-  state.index_q = state.index_k = state.index_w = {};
+  drop(state.q, state.kv, state.slots, state.o, state.lse, state.topk);
+  drop(state.index_q, state.index_k, state.index_w);
 }
 
 at::Tensor Attention::attach_indexer_loss(const LayerState& state, const at::Tensor& out) const {

@@ -76,7 +76,7 @@ at::Tensor DeepseekV4::run_trunk(LayerState& state, const at::Tensor& embed_weig
     state.prefix = fmt::format("layers.{}.", i);
     layers_[i]->forward(state);
     if (state.balance.defined()) balance = balance.defined() ? balance + state.balance : state.balance;
-    state.balance = {};
+    drop(state.balance);
   }
   state.prefix.clear();
   return balance;
@@ -119,7 +119,7 @@ ModelOutput DeepseekV4::forward(const MicroBatch& batch,
     out.total = out.total + sum * factors.mtp.at(depth);
     out.mtp_sums.push_back(sum.detach());
     if (state.balance.defined()) out.balance = out.balance.defined() ? out.balance + state.balance : state.balance;
-    state.balance = {};
+    drop(state.balance);
   }
   if (out.balance.defined()) {
     out.total = out.total + out.balance;

@@ -20,7 +20,7 @@ HyperConnection::HyperConnection(const ParamScope& site_scope, const ModelConfig
 
 void HyperConnection::collapse(LayerState& state) const {
   auto [to_pre, to_post] = forked<2>(state.streams);
-  state.streams = {};
+  drop(state.streams);
   state.residual = std::move(to_post);
   const at::Tensor scale = at::cat({alpha_pre_, alpha_post_, alpha_res_});
   at::Tensor pre;
@@ -34,7 +34,7 @@ void HyperConnection::collapse(LayerState& state) const {
 
 void HyperConnection::expand(LayerState& state) const {
   state.streams = ops::mhc_post(state.x, state.residual, state.post, state.comb);
-  state.x = state.residual = state.post = state.comb = {};
+  drop(state.x, state.residual, state.post, state.comb);
 }
 
 StreamHead::StreamHead(const ParamScope& scope, const ModelConfig& config)

@@ -32,7 +32,7 @@ void Indexer::forward(LayerState& state, const at::Tensor& inv_freq) const {
         {.q = state.index_q, .k = state.index_k, .w = state.index_w}, state.batch.cu_seqlens, kCsaRatio, topk_));
   }
   if (state.observer) observe(state, key);
-  state.x_indexer = state.qa = {};
+  drop(state.x_indexer, state.qa);
 }
 
 void Indexer::observe(const LayerState& state, const at::Tensor& key) const {

@@ -72,4 +72,10 @@ struct LayerState {
   }
 };
 
+/// Lets go of tensors after their last read, so that what no backward needs is freed at once (spec 3 CR2).
+template <class... T>
+void drop(T&... tensors) {
+  ((tensors = at::Tensor()), ...);
+}
+
 }  // namespace lethe

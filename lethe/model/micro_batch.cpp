@@ -1,5 +1,7 @@
 #include "lethe/model/micro_batch.h"
 
+#include <ATen/ops/full_like.h>
+
 #include <algorithm>
 
 #include "lethe/base/error.h"

@@ -36,7 +36,7 @@ void Moe::route(LayerState& state) const {
   auto [shared, routed, router] = forked<3>(state.x);
   state.x_shared = std::move(shared);
   state.x_experts = std::move(routed);
-  state.x = {};
+  drop(state.x);
   const at::Tensor scores = ops::gate_scores(ops::linear(router, gate_), score_function_);
   state.observe("ffn.gate.scores", scores);
   const bool balanced = state.factors.balance > 0 && (!hash_ || state.factors.balance_hash_layers);
@@ -69,13 +69,13 @@ void Moe::dispatch(LayerState&) const {}
 void Moe::run_experts(LayerState& state) const {
   state.shared = ops::swiglu_mlp(state.x_shared, shared_fc1_, shared_fc2_, shared_limit_);
   state.routed = ops::experts(state.x_experts, state.route_weights, state.route_ids, fc1_, fc2_, limit_);
-  state.x_shared = state.x_experts = state.route_weights = state.route_ids = {};
+  drop(state.x_shared, state.x_experts, state.route_weights, state.route_ids);
 }
 
 void Moe::combine(LayerState& state) const {
   state.x = state.routed + state.shared;
   state.observe("ffn.out", state.x);
-  state.routed = state.shared = {};
+  drop(state.routed, state.shared);
 }
 
 }  // namespace lethe
