@@ -13,7 +13,9 @@ constexpr uint64_t kGoldenGamma = 0x9e3779b97f4a7c15;  // odd, 2^64 / golden rat
 constexpr double kUnit = 0x1p-53;
 
 // Word `index` of the counter-based stream `key`.
-uint64_t word_at(uint64_t key, uint64_t index) { return mix64(key + (index + 1) * kGoldenGamma); }
+uint64_t word_at(uint64_t key, uint64_t index) {
+  return mix64(key + (index + 1) * kGoldenGamma);
+}
 
 template <class T>
 void fill_normal_of(std::span<T> out, double std, uint64_t key) {
@@ -41,9 +43,13 @@ uint64_t stream_key(uint64_t seed, std::string_view name) {
   return mix64(key ^ name.size());
 }
 
-void fill_normal(std::span<float> out, double std, uint64_t key) { fill_normal_of(out, std, key); }
+void fill_normal(std::span<float> out, double std, uint64_t key) {
+  fill_normal_of(out, std, key);
+}
 
-void fill_normal(std::span<double> out, double std, uint64_t key) { fill_normal_of(out, std, key); }
+void fill_normal(std::span<double> out, double std, uint64_t key) {
+  fill_normal_of(out, std, key);
+}
 
 uint64_t Random::next() {
   state_ += kGoldenGamma;
@@ -59,6 +65,8 @@ uint64_t Random::uniform_below(uint64_t bound) {
   return word % bound;
 }
 
-double Random::uniform() { return static_cast<double>(next() >> 11) * kUnit; }
+double Random::uniform() {
+  return static_cast<double>(next() >> 11) * kUnit;
+}
 
 }  // namespace lethe

@@ -7,17 +7,18 @@
 
 namespace lethe {
 
-/// Finaliser of splitmix64: a bijection on 64-bit words whose output bits all depend on all input bits.
-/// Source: Steele, Lea, Flood 2014, with the constants of Stafford's variant 13.
+/// Finaliser of splitmix64: a bijection on 64-bit words whose output bits all depend on all input
+/// bits. Source: Steele, Lea, Flood 2014, with the constants of Stafford's variant 13.
 [[nodiscard]] uint64_t mix64(uint64_t word);
 
-/// Key of a named stream of random numbers: depends on every byte of `name` and every bit of `seed`.
+/// Key of a named stream of random numbers: depends on every byte of `name` and every bit of
+/// `seed`.
 [[nodiscard]] uint64_t stream_key(uint64_t seed, std::string_view name);
 
-/// Fills `out` with standard normal numbers times `std`: element i depends only on (key, i), so neither
-/// threads nor the order or size of other fills move a bit. Box-Muller in double on two counter words per
-/// pair of elements, rounded once; no element exceeds 8.58 * std.
-/// The counter words are exact on every platform; log, sin and cos are libm's, in double.
+/// Fills `out` with standard normal numbers times `std`: element i depends only on (key, i), so
+/// neither threads nor the order or size of other fills move a bit. Box-Muller in double on two
+/// counter words per pair of elements, rounded once; no element exceeds 8.58 * std. The counter
+/// words are exact on every platform; log, sin and cos are libm's, in double.
 void fill_normal(std::span<float> out, double std, uint64_t key);
 void fill_normal(std::span<double> out, double std, uint64_t key);
 

@@ -1,16 +1,17 @@
 #include "lethe/core/byte_accounting.h"
 
+#include <atomic>
+
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
-
-#include <atomic>
 
 #include "lethe/base/error.h"
 
 namespace lethe {
 namespace {
 
-// Atomics order nothing but themselves here: the figures are read between steps, not used for decisions.
+// Atomics order nothing but themselves here: the figures are read between steps, not used for
+// decisions.
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 class Counter {
@@ -81,11 +82,16 @@ class CountingAllocator final : public c10::Allocator {
 
 const char* name_of(ByteCategory category) {
   switch (category) {
-    case ByteCategory::Parameters: return "parameters";
-    case ByteCategory::Gradients: return "gradients";
-    case ByteCategory::Optimizer: return "optimizer";
-    case ByteCategory::Activations: return "activations";
-    case ByteCategory::Other: return "other";
+    case ByteCategory::Parameters:
+      return "parameters";
+    case ByteCategory::Gradients:
+      return "gradients";
+    case ByteCategory::Optimizer:
+      return "optimizer";
+    case ByteCategory::Activations:
+      return "activations";
+    case ByteCategory::Other:
+      return "other";
   }
   fail_internal(fmt::format("byte accounting: unknown category {}", static_cast<int>(category)));
 }
@@ -104,7 +110,9 @@ void install_byte_accounting() {
   installed = true;
 }
 
-bool byte_accounting_installed() { return installed; }
+bool byte_accounting_installed() {
+  return installed;
+}
 
 ByteReport bytes() {
   LETHE_CHECK(ConfigError,
@@ -124,8 +132,12 @@ void reset_peak() {
   for (Counter& category : categories) category.reset_peak();
 }
 
-ByteTag::ByteTag(ByteCategory category) : outer_(current_category) { current_category = category; }
+ByteTag::ByteTag(ByteCategory category) : outer_(current_category) {
+  current_category = category;
+}
 
-ByteTag::~ByteTag() { current_category = outer_; }
+ByteTag::~ByteTag() {
+  current_category = outer_;
+}
 
 }  // namespace lethe

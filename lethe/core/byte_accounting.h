@@ -6,25 +6,30 @@
 
 namespace lethe {
 
-/// What a CPU storage is for. It is decided when the storage is allocated, by the innermost ByteTag of
-/// the allocating thread; Other where there is none (temporaries, inputs).
+/// What a CPU storage is for. It is decided when the storage is allocated, by the innermost ByteTag
+/// of the allocating thread; Other where there is none (temporaries, inputs).
 enum class ByteCategory : uint8_t { Parameters, Gradients, Optimizer, Activations, Other };
 inline constexpr size_t kNumByteCategories = 5;
 
 /// "parameters", "gradients", "optimizer", "activations", "other".
 const char* name_of(ByteCategory category);
 
-/// Bytes requested by CPU tensor storages, exact to the byte: neither rounded up nor with our header.
-/// Not counted: storages made before the installation or by at::from_blob, scratch of MKL and oneDNN,
-/// std containers.
+/// Bytes requested by CPU tensor storages, exact to the byte: neither rounded up nor with our
+/// header. Not counted: storages made before the installation or by at::from_blob, scratch of MKL
+/// and oneDNN, std containers.
 struct ByteReport {
   int64_t live = 0;  // allocated and not freed
   int64_t peak = 0;  // highest `live` since the last reset_peak()
   std::array<int64_t, kNumByteCategories> category_live{};  // sums to `live`
   std::array<int64_t, kNumByteCategories> category_peak{};  // each at its own moment
 
-  [[nodiscard]] int64_t live_of(ByteCategory c) const { return category_live[static_cast<size_t>(c)]; }
-  [[nodiscard]] int64_t peak_of(ByteCategory c) const { return category_peak[static_cast<size_t>(c)]; }
+  [[nodiscard]] int64_t live_of(ByteCategory c) const {
+    return category_live[static_cast<size_t>(c)];
+  }
+
+  [[nodiscard]] int64_t peak_of(ByteCategory c) const {
+    return category_peak[static_cast<size_t>(c)];
+  }
 };
 
 /// Makes ours the CPU allocator of LibTorch: it forwards to LibTorch's default one and counts.

@@ -11,7 +11,8 @@ namespace {
 
 template <class T>
 void fill(const at::Tensor& host, double std, uint64_t key) {
-  fill_normal(std::span<T>(host.mutable_data_ptr<T>(), static_cast<size_t>(host.numel())), std, key);
+  fill_normal(
+      std::span<T>(host.mutable_data_ptr<T>(), static_cast<size_t>(host.numel())), std, key);
 }
 
 }  // namespace
@@ -34,8 +35,7 @@ void normal_(const at::Tensor& tensor, double std, uint64_t seed, std::string_vi
   const at::NoGradGuard no_grad;
   const bool is_double = tensor.scalar_type() == at::kDouble;
   const at::ScalarType dtype = is_double ? at::kDouble : at::kFloat;
-  const bool in_place =
-      tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == dtype;
+  const bool in_place = tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == dtype;
   const at::Tensor host = in_place ? tensor : at::empty(tensor.sizes(), dtype);
   const uint64_t key = stream_key(seed, name);
   is_double ? fill<double>(host, std, key) : fill<float>(host, std, key);

@@ -13,12 +13,13 @@ namespace {
 
 void check_batch_size(const Sequences& sequences, int64_t sequences_per_batch) {
   const int64_t most = std::numeric_limits<int32_t>::max() / sequences.seq_length();
-  LETHE_CHECK(ConfigError,
-              sequences_per_batch >= 1 && sequences_per_batch <= most,
-              "data: a microbatch must have 1 to {} sequences of {} tokens, got {}; correct the setting",
-              most,
-              sequences.seq_length(),
-              sequences_per_batch);
+  LETHE_CHECK(
+      ConfigError,
+      sequences_per_batch >= 1 && sequences_per_batch <= most,
+      "data: a microbatch must have 1 to {} sequences of {} tokens, got {}; correct the setting",
+      most,
+      sequences.seq_length(),
+      sequences_per_batch);
 }
 
 }  // namespace
@@ -32,14 +33,15 @@ Sequences::Sequences(const ByteText& text, std::span<const TextRange> documents,
   std::vector<Piece> pieces;
   for (const TextRange& document : documents) cut(document, pieces);
   pack(pieces);
-  LETHE_CHECK(DataError,
-              count() >= 1,
-              "data: the text must fill one sequence of {} tokens, got {} bytes in {} documents, {} of "
-              "them single bytes or beyond a full sequence; use more text or a shorter sequence",
-              seq_length,
-              total_size(documents),
-              documents.size(),
-              unused_tokens_);
+  LETHE_CHECK(
+      DataError,
+      count() >= 1,
+      "data: the text must fill one sequence of {} tokens, got {} bytes in {} documents, {} of "
+      "them single bytes or beyond a full sequence; use more text or a shorter sequence",
+      seq_length,
+      total_size(documents),
+      documents.size(),
+      unused_tokens_);
 }
 
 void Sequences::cut(TextRange document, std::vector<Piece>& pieces) {

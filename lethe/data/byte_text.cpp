@@ -12,7 +12,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
+bool is_hidden(const fs::path& path) {
+  return path.filename().string().starts_with('.');
+}
 
 void append_file(const fs::path& path, const std::string& name, ByteText& text) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
@@ -23,11 +25,12 @@ void append_file(const fs::path& path, const std::string& name, ByteText& text) 
     file.seekg(0);
     file.read(reinterpret_cast<char*>(text.bytes.data() + begin), size);
   }
-  LETHE_CHECK(DataError,
-              file && size >= 0,
-              "data: '{}' must be readable to its end, got an error of the operating system; check its "
-              "permissions",
-              path.string());
+  LETHE_CHECK(
+      DataError,
+      file && size >= 0,
+      "data: '{}' must be readable to its end, got an error of the operating system; check its "
+      "permissions",
+      path.string());
   if (size == 0) {
     ++text.empty_files;
     return;
@@ -53,10 +56,11 @@ std::vector<FoundFile> files_below(const fs::path& folder, ByteText& text) {
       }
     }
   } catch (const fs::filesystem_error& error) {
-    fail<DataError>("data: the folder '{}' must be readable with all folders in it, got '{}'; check "
-                    "the permissions",
-                    folder.string(),
-                    error.what());
+    fail<DataError>(
+        "data: the folder '{}' must be readable with all folders in it, got '{}'; check "
+        "the permissions",
+        folder.string(),
+        error.what());
   }
   std::sort(found.begin(), found.end(), [](const FoundFile& a, const FoundFile& b) {
     return a.name < b.name;
@@ -87,13 +91,14 @@ ByteText load_text(const fs::path& path) {
   } else {
     append_file(path, path.filename().string(), text);
   }
-  LETHE_CHECK(DataError,
-              !text.documents.empty(),
-              "data: '{}' must hold at least one byte of text, got {} empty and {} hidden files; name "
-              "another file or folder",
-              path.string(),
-              text.empty_files,
-              text.hidden_skipped);
+  LETHE_CHECK(
+      DataError,
+      !text.documents.empty(),
+      "data: '{}' must hold at least one byte of text, got {} empty and {} hidden files; name "
+      "another file or folder",
+      path.string(),
+      text.empty_files,
+      text.hidden_skipped);
   return text;
 }
 

@@ -14,6 +14,7 @@ struct TextRange {
   int64_t end = 0;
 
   [[nodiscard]] int64_t size() const { return end - begin; }
+
   bool operator==(const TextRange&) const = default;
 };
 
@@ -33,9 +34,9 @@ struct ByteText {
 inline constexpr int64_t kByteVocab = 256;
 
 /// Reads a file (one document) or every regular file below a folder (one document each, in the byte
-/// order of their relative paths with '/'). Hidden files and folders are skipped and counted; links to
-/// files are followed, links to folders are not.
-/// Throws DataError: no such path, nothing to read, a file that cannot be read.
+/// order of their relative paths with '/'). Hidden files and folders are skipped and counted; links
+/// to files are followed, links to folders are not. Throws DataError: no such path, nothing to
+/// read, a file that cannot be read.
 ByteText load_text(const std::filesystem::path& path);
 
 }  // namespace lethe

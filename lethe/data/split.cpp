@@ -18,7 +18,8 @@ int64_t cut_position(const ByteText& text, int64_t wanted, int64_t needed) {
     const bool fits = 2 * valid >= wanted && 2 * valid <= 3 * wanted && valid >= needed &&
                       document.begin >= needed;
     if (!fits) continue;
-    if (best < 0 || std::abs(valid - wanted) <= std::abs(total - best - wanted)) best = document.begin;
+    if (best < 0 || std::abs(valid - wanted) <= std::abs(total - best - wanted))
+      best = document.begin;
   }
   return best < 0 ? total - wanted : best;
 }

@@ -65,7 +65,8 @@ AdamW& AdamW::operator=(AdamW&&) noexcept = default;
 void AdamW::step(double lr, double grad_scale) {
   const at::NoGradGuard no_grad;
   for (const ParameterGroup& group : groups_)
-    for (size_t i = 0; i < group.tensors.size(); ++i) check_gradient(group.names[i], group.tensors[i]);
+    for (size_t i = 0; i < group.tensors.size(); ++i)
+      check_gradient(group.names[i], group.tensors[i]);
   size_t index = 0;
   for (const ParameterGroup& group : groups_) {
     kernels::AdamwConstants constants{.lr = lr * group.lr_scale,
@@ -83,8 +84,9 @@ void AdamW::step(double lr, double grad_scale) {
         state.v = at::zeros(parameter.sizes(), parameter.scalar_type());
       }
       constants.update = ++state.updates;
-      parameter.scalar_type() == at::kDouble ? update<double>(constants, parameter, state.m, state.v)
-                                             : update<float>(constants, parameter, state.m, state.v);
+      parameter.scalar_type() == at::kDouble
+          ? update<double>(constants, parameter, state.m, state.v)
+          : update<float>(constants, parameter, state.m, state.v);
       // Written through a raw pointer: a graph that saved the old value must notice.
       parameter.unsafeGetTensorImpl()->bump_version();
     }

@@ -22,7 +22,8 @@ class AdamW final {
 
   /// Updates every parameter that has a gradient from grad_scale * .grad, at rate lr * lr_scale.
   /// grad_scale carries clipping and the mean over accumulated microbatches. .grad stays as it is.
-  /// Throws DtypeError and ShapeError when a gradient differs from its parameter, before any update.
+  /// Throws DtypeError and ShapeError when a gradient differs from its parameter, before any
+  /// update.
   void step(double lr, double grad_scale = 1);
 
   /// Drops all gradients: their storage is free, and the next backward makes new ones.

@@ -17,7 +17,8 @@ template <class T>
   const int64_t at = kernels::first_not_finite(values, grad.numel());
   if (at < 0)
     fail<NumericError>(
-        "grad_norm: the squares of the gradient of '{}' must not overflow float64, got a larger sum; "
+        "grad_norm: the squares of the gradient of '{}' must not overflow float64, got a larger "
+        "sum; "
         "lower the learning rate or the loss scale",
         name);
   fail<NumericError>(
@@ -51,10 +52,11 @@ double grad_norm(const std::vector<ParameterGroup>& groups) {
 }
 
 double clip_coefficient(double norm, double max_norm) {
-  LETHE_CHECK(ConfigError,
-              max_norm > 0,
-              "grad_norm: the largest gradient norm must be > 0, got {}; leave clipping off instead",
-              max_norm);
+  LETHE_CHECK(
+      ConfigError,
+      max_norm > 0,
+      "grad_norm: the largest gradient norm must be > 0, got {}; leave clipping off instead",
+      max_norm);
   if (!std::isfinite(norm)) fail_internal("clip_coefficient: the norm must be finite");
   constexpr double kTiny = 1e-6;
   return std::min(1.0, max_norm / (norm + kTiny));

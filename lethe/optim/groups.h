@@ -29,15 +29,15 @@ struct WeightDecayRule {
   double matrices = 0.1;  // all others
 };
 
-/// At most two groups, matrices before vectors, each in the order given; an empty group is left out.
-/// `names` and `tensors` must have the same length (ConfigError).
+/// At most two groups, matrices before vectors, each in the order given; an empty group is left
+/// out. `names` and `tensors` must have the same length (ConfigError).
 std::vector<ParameterGroup> group_by_weight_decay(const std::vector<std::string>& names,
                                                   const Tensors& tensors,
                                                   const WeightDecayRule& rule);
 
-/// Throws ConfigError naming the first group whose settings are outside their ranges, whose lists differ
-/// in length, or which repeats a name; DtypeError and ShapeError naming the first tensor that is not a
-/// contiguous float32 or float64 CPU tensor.
+/// Throws ConfigError naming the first group whose settings are outside their ranges, whose lists
+/// differ in length, or which repeats a name; DtypeError and ShapeError naming the first tensor
+/// that is not a contiguous float32 or float64 CPU tensor.
 void check(const std::vector<ParameterGroup>& groups);
 
 }  // namespace lethe

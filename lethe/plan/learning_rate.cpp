@@ -19,8 +19,9 @@ void check(const LearningRateSchedule& s) {
   expect(s.minimum >= 0 && s.minimum <= s.peak,
          fmt::format("the minimum must be in [0, peak = {}], got {}", s.peak, s.minimum));
   expect(s.total_steps >= 1, fmt::format("the steps must be >= 1, got {}", s.total_steps));
-  expect(s.warmup_steps >= 0 && s.warmup_steps <= s.total_steps,
-         fmt::format("the warm-up must be in [0, steps = {}], got {}", s.total_steps, s.warmup_steps));
+  expect(
+      s.warmup_steps >= 0 && s.warmup_steps <= s.total_steps,
+      fmt::format("the warm-up must be in [0, steps = {}], got {}", s.total_steps, s.warmup_steps));
   LETHE_CHECK(ConfigError, wrong.empty(), "learning rate: {}; correct these settings", wrong);
 }
 

@@ -30,11 +30,17 @@ void adamw_of(const AdamwConstants& k,
 
 }  // namespace
 
-void adamw(const AdamwConstants& k, int64_t count, const float* grad, float* param, float* m, float* v) {
+void adamw(
+    const AdamwConstants& k, int64_t count, const float* grad, float* param, float* m, float* v) {
   adamw_of(k, count, grad, param, m, v);
 }
 
-void adamw(const AdamwConstants& k, int64_t count, const double* grad, double* param, double* m, double* v) {
+void adamw(const AdamwConstants& k,
+           int64_t count,
+           const double* grad,
+           double* param,
+           double* m,
+           double* v) {
   adamw_of(k, count, grad, param, m, v);
 }
 

@@ -17,12 +17,19 @@ struct AdamwConstants {
 
 /// One pass over four arrays of `count` elements; grad is read, the others are updated:
 ///   g = grad * grad_scale,  m = beta1*m + (1-beta1)*g,  v = beta2*v + (1-beta2)*g^2
-///   param = param * (1 - lr*weight_decay) - lr/c1 * m / (sqrt(v/c2) + eps),  ci = 1 - beta_i^update
-/// Computed in the arrays' type, constants in double and rounded once. Elements are independent: any
-/// split of the range gives the same bits. With m = v = 0 the last term is exactly 0 when eps > 0 in
-/// that type. The arrays must not overlap.
-/// Source: Loshchilov and Hutter 2019 (decoupled weight decay); model spec 12.
-void adamw(const AdamwConstants& k, int64_t count, const float* grad, float* param, float* m, float* v);
-void adamw(const AdamwConstants& k, int64_t count, const double* grad, double* param, double* m, double* v);
+///   param = param * (1 - lr*weight_decay) - lr/c1 * m / (sqrt(v/c2) + eps),  ci = 1 -
+///   beta_i^update
+/// Computed in the arrays' type, constants in double and rounded once. Elements are independent:
+/// any split of the range gives the same bits. With m = v = 0 the last term is exactly 0 when eps >
+/// 0 in that type. The arrays must not overlap. Source: Loshchilov and Hutter 2019 (decoupled
+/// weight decay); model spec 12.
+void adamw(
+    const AdamwConstants& k, int64_t count, const float* grad, float* param, float* m, float* v);
+void adamw(const AdamwConstants& k,
+           int64_t count,
+           const double* grad,
+           double* param,
+           double* m,
+           double* v);
 
 }  // namespace lethe::kernels

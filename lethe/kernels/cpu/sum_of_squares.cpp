@@ -31,9 +31,13 @@ int64_t first_not_finite_of(const T* values, int64_t count) {
 
 }  // namespace
 
-double sum_of_squares(const float* values, int64_t count) { return sum_of(values, count); }
+double sum_of_squares(const float* values, int64_t count) {
+  return sum_of(values, count);
+}
 
-double sum_of_squares(const double* values, int64_t count) { return sum_of(values, count); }
+double sum_of_squares(const double* values, int64_t count) {
+  return sum_of(values, count);
+}
 
 int64_t first_not_finite(const float* values, int64_t count) {
   return first_not_finite_of(values, count);
