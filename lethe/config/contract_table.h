@@ -54,11 +54,12 @@ enum class ParamKind : uint8_t { Param, Buffer };
 /// Element class in memory: floating point, or 32-bit integer.
 enum class ParamDtype : uint8_t { Float, Int };
 
-/// Quantisation class (6-checkpoints 1.1): FP8 128x128, packed FP4 1x32, keep bf16, keep fp32, integer.
+/// Quantisation class (6-checkpoints 1.1): FP8 128x128, packed FP4 1x32, keep bf16, keep fp32,
+/// integer.
 enum class QuantClass : uint8_t { Q8, Q4, KB, KF, KI };
 
-/// Tensor-parallel split of one (unstacked) tensor. GateUp: dim 0 with partition stride 2, each of the
-/// two halves split on its own (6-checkpoints 1.7).
+/// Tensor-parallel split of one (unstacked) tensor. GateUp: dim 0 with partition stride 2, each of
+/// the two halves split on its own (6-checkpoints 1.7).
 enum class TpAxis : uint8_t { Replicated, Dim0, Dim1, GateUp };
 
 /// How the hub's tensors fill the internal one.
@@ -72,8 +73,8 @@ enum class Packing : uint8_t {
 
 /// One row of the contract table (6-checkpoints 1.2-1.5, model spec 13.1): a family of tensors.
 /// Names of Layer and Mtp rows are suffixes; "{e}" stands for the global expert id. `hub_up` is the
-/// second hub tensor of Packing::GateUp; transformers_up and rollout_up likewise. MTP-only rows have
-/// hub names in the transformers and rollout columns too (6-checkpoints 1.4).
+/// second hub tensor of Packing::GateUp; transformers_up and rollout_up likewise. MTP-only rows
+/// have hub names in the transformers and rollout columns too (6-checkpoints 1.4).
 struct ContractRow {
   Scope scope;
   When when;
@@ -93,6 +94,7 @@ struct ContractRow {
   [[nodiscard]] ParamDtype dtype() const {
     return quant == QuantClass::KI ? ParamDtype::Int : ParamDtype::Float;
   }
+
   /// fp32 on disk in every profile, and never through bf16 on the way in.
   [[nodiscard]] bool fp32_disk() const { return quant == QuantClass::KF; }
 };

@@ -19,7 +19,8 @@ struct ModelRule {
 [[nodiscard]] std::span<const ModelRule> model_rules();
 
 /// Every violated rule as `<where> [Mn]: what must hold, got value; way out`. Empty = valid.
-[[nodiscard]] std::vector<std::string> model_violations(const ModelConfig& config, std::string_view where);
+[[nodiscard]] std::vector<std::string> model_violations(const ModelConfig& config,
+                                                        std::string_view where);
 
 /// Throws one ConfigError that lists all violations, one a line.
 void validate(const ModelConfig& config, std::string_view where = "model");
