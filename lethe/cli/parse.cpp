@@ -13,7 +13,9 @@ namespace lethe {
 namespace {
 
 // What CLI11 puts between two uses of one list flag.
-constexpr const char* kSeparator = "%%";
+constexpr const char* kSeparator = "";
+// Of one use. CLI11 takes its own "no limit" to mean one word a use.
+constexpr int kMaxListWords = 1 << 20;
 
 bool looks_like_flag(const std::string& word) {
   return word.size() > 2 && word.rfind("--", 0) == 0;
@@ -73,7 +75,7 @@ class CommandParser {
     } else {
       flag.option = app_.add_option("--" + name);
       if (row.type == SettingType::IntList) {
-        flag.option->expected(1, CLI::detail::expected_max_vector_size);
+        flag.option->expected(1, kMaxListWords);
         flag.option->inject_separator();
       } else {
         flag.option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

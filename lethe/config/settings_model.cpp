@@ -227,7 +227,7 @@ void add_model_settings(SettingTable& t) {
   add_sizes(t);
   add_attention(t);
   add_positions(t);
-  add_layer_settings(t);
+  add_model_part_settings(t);
   t.section("model", "Model: multi-token prediction", command::kTrain);
   t.bind("mtp-num-layers", kModel, &M::num_mtp, "MTP blocks after the main layers.")
       .from_hub()

@@ -95,7 +95,8 @@ std::string Setting::default_text() const {
   if (!default_note.empty()) return default_note;
   if (required) return "required";
   const std::optional<SettingValue> value = get ? get(built_in_config()) : std::nullopt;
-  return value ? value_text(*value) : "not set";
+  if (!value) return "not set";
+  return type == SettingType::Enum ? std::get<std::string>(*value) : value_text(*value);
 }
 
 const std::vector<Setting>& settings() {

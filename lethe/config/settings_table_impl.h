@@ -142,11 +142,11 @@ class SettingTable {
   CommandSet commands_ = 0;
 };
 
-void add_source_settings(SettingTable& t);     // settings_model.cpp
-void add_model_settings(SettingTable& t);      // settings_model.cpp
-void add_layer_settings(SettingTable& t);      // settings_layers.cpp
-void add_train_settings(SettingTable& t);      // settings_train.cpp
-void add_command_settings(SettingTable& t);    // settings_train.cpp
-void add_not_built_settings(SettingTable& t);  // settings_not_built.cpp
+void add_source_settings(SettingTable& t);      // settings_model.cpp
+void add_model_settings(SettingTable& t);       // settings_model.cpp
+void add_model_part_settings(SettingTable& t);  // settings_model_parts.cpp
+void add_train_settings(SettingTable& t);       // settings_train.cpp
+void add_command_settings(SettingTable& t);     // settings_train.cpp
+void add_not_built_settings(SettingTable& t);   // settings_not_built.cpp
 
 }  // namespace lethe::detail

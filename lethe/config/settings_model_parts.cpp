@@ -130,7 +130,7 @@ void add_experts(SettingTable& t) {
 
 }  // namespace
 
-void add_layer_settings(SettingTable& t) {
+void add_model_part_settings(SettingTable& t) {
   add_indexer(t);
   add_hyper_connections(t);
   add_experts(t);
