@@ -1,0 +1,136 @@
+#include "lethe/cli/help.h"
+
+#include "lethe/base/error.h"
+#include "lethe/config/settings_text.h"
+
+namespace lethe {
+namespace {
+
+constexpr std::array<CommandInfo, 4> kCommands{{
+    {"train",
+     command::kTrain,
+     "",
+     "train a DeepSeek-V4 on your text",
+     "Trains a DeepSeek-V4 model on text, byte by byte, with every loss of the design: next token, "
+     "multi-token\n"
+     "prediction, the indexer's KL and expert balance. Values come from the built-in defaults, "
+     "then --recipe,\n"
+     "then each --config file in order, then the command line; the last one wins. The run's folder "
+     "gets a record\n"
+     "(record.jsonl), the model (model/, readable by lethe generate and by transformers) and a "
+     "report.",
+     {"lethe train --recipe tiny                      # the demo: a small model, the bundled text",
+      "lethe train --recipe tiny --data my/texts --output out/mine --max-seconds 600",
+      "lethe train --config run.toml --print-config   # what would run, and why; starts nothing"}},
+    {"generate",
+     command::kGenerate,
+     "DIR",
+     "print a sample from a trained model",
+     "Reads the model in DIR (config.json and model.safetensors, as lethe train writes them) and "
+     "continues a\n"
+     "prompt. The same seed gives the same text.",
+     {"lethe generate out/train/model",
+      "lethe generate out/train/model --prompt 'ROMEO:' --max-new-tokens 500",
+      "lethe generate out/train/model --temperature 0 # always the likeliest byte"}},
+    {"compare",
+     command::kCompare,
+     "DIR",
+     "check a model against expected tensors and gradients",
+     "Reads a golden directory (config, weights under hub names, inputs, expected tensors and "
+     "gradients), runs\n"
+     "forward and backward and prints one row per tensor, worst first. Exits with 1 when one of "
+     "them misses its\n"
+     "tolerance. tools/make_golden.py writes such a directory from any DeepSeek-V4 model of "
+     "transformers.",
+     {"lethe compare tests/golden/T",
+      "lethe compare tests/golden/T --dtype fp64",
+      "lethe compare my/golden --json > rows.json"}},
+    {"docs",
+     command::kDocs,
+     "",
+     "write the generated reference pages",
+     "Writes the reference pages that are generated from the tables in the program: every setting "
+     "with its\n"
+     "default, its rule and its meaning.",
+     {"lethe docs", "lethe docs --out /tmp/reference", "lethe docs --print-config"}},
+}};
+
+constexpr std::array<std::string_view, 14> kNotBuilt{{"prepare-fp8",
+                                                      "prepare-bf16",
+                                                      "convert",
+                                                      "export",
+                                                      "inspect",
+                                                      "verify",
+                                                      "remap",
+                                                      "launch",
+                                                      "plan",
+                                                      "tokenize",
+                                                      "data",
+                                                      "runs",
+                                                      "report",
+                                                      "sync"}};
+
+constexpr std::array<CommonFlag, 4> kCommonFlags{{
+    {"config", "FILE", "TOML file of settings; may be given again, a later file wins."},
+    {"print-config",
+     "",
+     "Print every setting with its source and the rules checked; start nothing."},
+    {"dry-run", "", "Stop after the settings are checked and the sizes predicted."},
+    {"help", "", "This text."},
+}};
+
+std::string overview() {
+  std::string out =
+      "lethe - train DeepSeek-V4 models: every tensor checked, every byte accounted "
+      "for\n\nCommands:\n";
+  for (const CommandInfo& info : kCommands)
+    out += fmt::format("  {:<10} {}\n", info.name, info.summary);
+  out += "\nExamples:\n";
+  for (const CommandInfo& info : kCommands) out += fmt::format("  {}\n", info.examples[0]);
+  return out +
+         "\nlethe COMMAND --help lists a command's settings, each with its default and its rule.\n";
+}
+
+}  // namespace
+
+std::span<const CommandInfo> commands() {
+  return kCommands;
+}
+
+const CommandInfo* find_command(std::string_view name) {
+  for (const CommandInfo& info : kCommands)
+    if (info.name == name) return &info;
+  return nullptr;
+}
+
+std::span<const std::string_view> commands_not_built() {
+  return kNotBuilt;
+}
+
+std::span<const CommonFlag> common_flags() {
+  return kCommonFlags;
+}
+
+std::string help_text(std::string_view command) {
+  if (command.empty()) return overview();
+  const CommandInfo* info = find_command(command);
+  LETHE_CHECK(ConfigError,
+              info != nullptr,
+              "lethe [command]: must be a command with a help text, got '{}'; see lethe --help",
+              command);
+  std::string out = fmt::format("Usage: lethe {}{}{} [--flag value ...]\n\n{}\n\nExamples:\n",
+                                info->name,
+                                info->positional.empty() ? "" : " ",
+                                info->positional,
+                                info->about);
+  for (const std::string_view example : info->examples) out += fmt::format("  {}\n", example);
+  out += "\nCommon flags:\n";
+  for (const CommonFlag& flag : kCommonFlags)
+    out +=
+        fmt::format("  {:<20} {}\n",
+                    fmt::format("--{}{}{}", flag.flag, flag.value.empty() ? "" : " ", flag.value),
+                    flag.help);
+  return out + settings_help(info->bit);
+}
+
+}  // namespace lethe

@@ -1,0 +1,245 @@
+#include "lethe/cli/parse.h"
+
+#include <algorithm>
+
+#include <CLI/CLI.hpp>
+
+#include "lethe/base/nearest.h"
+#include "lethe/cli/help.h"
+#include "lethe/config/error_list.h"
+#include "lethe/config/settings_layer.h"
+
+namespace lethe {
+namespace {
+
+// What CLI11 puts between two uses of one list flag.
+constexpr const char* kSeparator = "";
+// Of one use. CLI11 takes its own "no limit" to mean one word a use.
+constexpr int kMaxListWords = 1 << 20;
+
+bool looks_like_flag(const std::string& word) {
+  return word.size() > 2 && word.rfind("--", 0) == 0;
+}
+
+/// A flag as CLI11 holds it; negated = the "--no-" form of a bool.
+struct KnownFlag {
+  const Setting* row = nullptr;
+  std::string name;
+  bool negated = false;
+  CLI::Option* option = nullptr;
+
+  [[nodiscard]] std::string shown() const { return (negated ? "--no-" : "--") + name; }
+};
+
+/// The parser of one command: declares every name of the schema, then reads what CLI11 found.
+class CommandParser {
+ public:
+  explicit CommandParser(const CommandInfo& info) : info_(info), app_(std::string(info.summary)) {
+    app_.set_help_flag("");
+    app_.allow_extras();
+    app_.allow_windows_style_options(false);
+    for (const Setting& row : settings()) {
+      if (row.status == SettingStatus::NotBuilt || !row.applies_to(info.bit)) continue;
+      declare(row, row.flag);
+      for (const std::string& alias : row.aliases) declare(row, alias);
+    }
+    for (const CommonFlag& flag : common_flags()) declare_common(flag);
+  }
+
+  Invocation parse(std::vector<std::string> words) {
+    Invocation out;
+    out.command = info_.name;
+    out.raw.command = info_.name;
+    out.help = std::find(words.begin(), words.end(), "--help") != words.end() ||
+               std::find(words.begin(), words.end(), "-h") != words.end();
+    if (out.help) return out;
+    run(std::move(words));
+    out.print_config = !app_["--print-config"]->empty();
+    out.dry_run = !app_["--dry-run"]->empty();
+    out.raw.config_files = app_["--config"]->results();
+    for (const KnownFlag& flag : known_) add_uses(flag, out.raw.command_line);
+    for (const std::string& file : out.raw.config_files) check_value("--config", file);
+    sort_extras(out.positional);
+    errors_.raise();
+    return out;
+  }
+
+ private:
+  void declare(const Setting& row, const std::string& name) {
+    KnownFlag flag{&row, name, false, nullptr};
+    if (row.type == SettingType::Bool) {
+      flag.option = app_.add_flag("--" + name)->disable_flag_override();
+      known_.push_back(flag);
+      flag.negated = true;
+      flag.option = app_.add_flag("--no-" + name)->disable_flag_override();
+    } else {
+      flag.option = app_.add_option("--" + name);
+      if (row.type == SettingType::IntList) {
+        flag.option->expected(1, kMaxListWords);
+        flag.option->inject_separator();
+      } else {
+        flag.option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      }
+    }
+    known_.push_back(flag);
+  }
+
+  void declare_common(const CommonFlag& flag) {
+    const std::string name = "--" + std::string(flag.flag);
+    if (flag.value.empty()) {
+      app_.add_flag(name)->disable_flag_override();
+    } else {
+      app_.add_option(name)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    }
+  }
+
+  /// CLI11 takes the words from the back.
+  void run(std::vector<std::string> words) {
+    std::reverse(words.begin(), words.end());
+    try {
+      app_.parse(std::move(words));
+    } catch (const CLI::ParseError& error) {
+      fail<ConfigError>(
+          "lethe {} [usage]: must be flags with their values, got a command line that breaks this "
+          "('{}'); see lethe {} --help",
+          info_.name,
+          error.what(),
+          info_.name);
+    }
+  }
+
+  void add_uses(const KnownFlag& flag, std::vector<GivenSetting>& out) {
+    GivenSetting one;
+    one.name = flag.name;
+    one.shown = flag.shown();
+    one.origin = kCommandLineOrigin;
+    if (flag.row->type == SettingType::Bool) {
+      one.words = {flag.negated ? "false" : "true"};
+      out.insert(out.end(), flag.option->count(), one);
+      return;
+    }
+    for (const std::string& word : flag.option->results()) {
+      check_value(one.shown, word);
+      if (flag.row->type != SettingType::IntList) {
+        one.words = {word};
+        out.push_back(one);
+      } else if (word == kSeparator) {
+        if (!one.words.empty()) out.push_back(one);
+        one.words.clear();
+      } else {
+        one.words.push_back(word);
+      }
+    }
+    if (flag.row->type == SettingType::IntList && !one.words.empty()) out.push_back(one);
+  }
+
+  /// CLI11 takes the next word as the value, whatever it is: "--output --overwrite" lost its value.
+  void check_value(const std::string& shown, const std::string& word) {
+    if (looks_like_flag(word) && (find_name(word) || is_common(word)))
+      errors_.add(fmt::format(
+          "{} [usage]: must have a value, got the flag '{}' in its place; put the value between",
+          shown,
+          word));
+  }
+
+  static bool is_common(const std::string& word) {
+    const auto flags = common_flags();
+    return std::any_of(flags.begin(), flags.end(), [&](const CommonFlag& flag) {
+      return word.substr(2) == flag.flag;
+    });
+  }
+
+  /// The row of "--name", "--name=value" or "--no-name".
+  static const Setting* find_name(const std::string& word) {
+    const std::string name = word.substr(2, word.find('=') - 2);
+    if (name.find('_') != std::string::npos) return nullptr;
+    if (const Setting* row = find_setting(name)) return row;
+    const Setting* positive = name.rfind("no-", 0) == 0 ? find_setting(name.substr(3)) : nullptr;
+    return positive != nullptr && positive->type == SettingType::Bool ? positive : nullptr;
+  }
+
+  void sort_extras(std::vector<std::string>& positional) {
+    bool after_unknown = false;
+    bool any_unknown = false;
+    for (const std::string& word : app_.remaining()) {
+      if (word.size() > 1 && word.front() == '-') {
+        errors_.add(unknown_flag(word.substr(0, word.find('='))));
+        after_unknown = any_unknown = true;
+      } else if (!after_unknown) {
+        // The words behind an unknown flag may be its values.
+        positional.push_back(word);
+      }
+    }
+    if (!any_unknown) check_positional(positional);
+  }
+
+  std::string unknown_flag(const std::string& word) const {
+    const Setting* row = looks_like_flag(word) ? find_name(word) : nullptr;
+    if (row != nullptr && row->status == SettingStatus::NotBuilt)
+      return fmt::format(
+          "{} [not-built]: must be a flag of this build, got one that the specification knows and "
+          "this build does not have yet ({}); {}",
+          word,
+          row->group,
+          row->advice);
+    if (row != nullptr)
+      return fmt::format(
+          "{} [command]: must be a flag of lethe {}, got one of lethe {}; leave it out",
+          word,
+          info_.name,
+          command_names(row->commands));
+    std::vector<std::string> names = accepted_names(info_.bit, true);
+    for (const CommonFlag& flag : common_flags()) names.push_back("--" + std::string(flag.flag));
+    return fmt::format("{} [unknown]: must be a flag of lethe {}, got an unknown one; {}",
+                       word,
+                       info_.name,
+                       did_you_mean(word, names, fmt::format("see lethe {} --help", info_.name)));
+  }
+
+  void check_positional(const std::vector<std::string>& words) {
+    const size_t expected = info_.positional.empty() ? 0 : 1;
+    if (words.size() == expected) return;
+    errors_.add(fmt::format("lethe {} [usage]: must be given {}, got {} ({}); see lethe {} --help",
+                            info_.name,
+                            expected == 0 ? "flags only" : fmt::format("one {}", info_.positional),
+                            words.empty() ? "none" : fmt::format("{} words", words.size()),
+                            fmt::join(words, " "),
+                            info_.name));
+  }
+
+  const CommandInfo& info_;
+  CLI::App app_;
+  std::vector<KnownFlag> known_;
+  ErrorList errors_;
+};
+
+const CommandInfo& named_command(const std::string& name) {
+  const CommandInfo* info = find_command(name);
+  if (info != nullptr) return *info;
+  const auto later = commands_not_built();
+  LETHE_CHECK(ConfigError,
+              std::find(later.begin(), later.end(), name) == later.end(),
+              "lethe {} [not-built]: must be a command of this build, got one that the "
+              "specification knows and this "
+              "build does not have yet; see lethe --help",
+              name);
+  std::vector<std::string> names;
+  for (const CommandInfo& command : commands()) names.emplace_back(command.name);
+  fail<ConfigError>("lethe {} [unknown]: must start with a command ({}), got '{}'; {}",
+                    name,
+                    fmt::join(names, ", "),
+                    name,
+                    did_you_mean(name, names, "see lethe --help"));
+}
+
+}  // namespace
+
+Invocation parse_command_line(const std::vector<std::string>& words) {
+  Invocation top;
+  top.help = true;
+  if (words.empty() || words.front() == "--help" || words.front() == "-h") return top;
+  const CommandInfo& info = named_command(words.front());
+  return CommandParser(info).parse({words.begin() + 1, words.end()});
+}
+
+}  // namespace lethe

@@ -1,0 +1,121 @@
+#include "lethe/config/settings_layer.h"
+
+#include <algorithm>
+
+#include "lethe/base/nearest.h"
+
+namespace lethe {
+namespace {
+
+bool is_flag(const GivenSetting& given) {
+  return given.shown.rfind("--", 0) == 0;
+}
+
+/// The row of a name that the command may use; throws where there is none.
+const Setting& find_row(CommandSet command, const GivenSetting& given) {
+  const Setting* row = find_setting(given.name);
+  // Keys have underscores and flags dashes; find_setting takes both.
+  const char foreign = is_flag(given) ? '_' : '-';
+  if (row == nullptr || given.name.find(foreign) != std::string::npos) {
+    fail<ConfigError>("{} [unknown]: must be a setting of lethe {}, got an unknown name; {}",
+                      given.shown,
+                      command_names(command),
+                      did_you_mean(is_flag(given) ? "--" + given.name : given.name,
+                                   accepted_names(command, is_flag(given)),
+                                   fmt::format("see lethe {} --help", command_names(command))));
+  }
+  LETHE_CHECK(ConfigError,
+              row->status != SettingStatus::NotBuilt,
+              "{} [not-built]: must be a setting of this build, got one that the specification "
+              "knows and this "
+              "build does not have yet ({}); {}",
+              given.shown,
+              row->group,
+              row->advice);
+  LETHE_CHECK(ConfigError,
+              row->applies_to(command),
+              "{} [command]: must be a setting of lethe {}, got one of lethe {}; leave it out",
+              given.shown,
+              command_names(command),
+              command_names(row->commands));
+  return *row;
+}
+
+void assign(SettingLayer& layer,
+            std::map<std::string, std::string>& written,
+            const Setting& row,
+            const GivenSetting& given,
+            SettingValue value) {
+  const std::string key = row.key();
+  const auto [place, added] =
+      layer.emplace(key, AssignedSetting{std::move(value), given.origin, given.shown});
+  if (added) {
+    written[key] = given.name;
+    return;
+  }
+  LETHE_CHECK(ConfigError,
+              written[key] != given.name,
+              "{} [repeat]: must be given once, got it again beside {}; keep one of them",
+              given.shown,
+              place->second.shown);
+  LETHE_CHECK(ConfigError,
+              place->second.value == value,
+              "{} [alias]: must equal {}, which names the same setting and says {}, got {}; keep "
+              "one of them",
+              given.shown,
+              place->second.shown,
+              value_text(place->second.value),
+              value_text(value));
+}
+
+}  // namespace
+
+SettingLayer read_layer(CommandSet command,
+                        const std::vector<GivenSetting>& given,
+                        ErrorList& errors,
+                        std::vector<std::string>& notes) {
+  SettingLayer layer;
+  std::map<std::string, std::string> written;  // key -> the name that was used first
+  for (const GivenSetting& one : given) {
+    errors.collect([&] {
+      const Setting& row = find_row(command, one);
+      assign(layer, written, row, one, parse_value(row, one, notes));
+    });
+  }
+  return layer;
+}
+
+void merge_layer(SettingLayer& base,
+                 const SettingLayer& over,
+                 bool log_conflicts,
+                 std::vector<std::string>& notes) {
+  for (const auto& [key, assigned] : over) {
+    const auto [place, added] = base.emplace(key, assigned);
+    if (added) continue;
+    if (log_conflicts && place->second.value != assigned.value)
+      notes.push_back(fmt::format("{}: {} says {}, {} says {} and wins",
+                                  key,
+                                  place->second.origin,
+                                  value_text(place->second.value),
+                                  assigned.origin,
+                                  value_text(assigned.value)));
+    place->second = assigned;
+  }
+}
+
+std::vector<std::string> accepted_names(CommandSet command, bool as_flags) {
+  std::vector<std::string> names;
+  const auto add = [&](std::string name) {
+    if (!as_flags) std::replace(name.begin(), name.end(), '-', '_');
+    names.push_back(as_flags ? "--" + name : name);
+  };
+  for (const Setting& row : settings()) {
+    if (row.status == SettingStatus::NotBuilt || !row.applies_to(command)) continue;
+    add(row.flag);
+    for (const std::string& alias : row.aliases) add(alias);
+    if (as_flags && row.type == SettingType::Bool) add("no-" + row.flag);
+  }
+  return names;
+}
+
+}  // namespace lethe

@@ -1,0 +1,150 @@
+#include "lethe/config/settings_table_impl.h"
+
+// Names of command-line spec 7.2 to 7.6 that wait for their work. A flag leaves this list when that
+// work brings its row.
+namespace lethe::detail {
+
+void add_not_built_settings(SettingTable& t) {
+  t.section("impl", "Implementation choice", command::kAll);
+  t.not_built("leave it out: this build has the packed implementation on the reference operators",
+              {"dsv4-impl",
+               "dsa-kernel-backend",
+               "qkv-format",
+               "dsv4-topk-backend",
+               "miles-dsa-topk-backend",
+               "force-unfused-dsa",
+               "use-dynamic-batch-size",
+               "max-tokens-per-gpu",
+               "allow-experimental"});
+  t.not_built("leave it out: documents are kept apart in every run", {"reset-attention-mask"});
+  t.not_built("leave it out: every operator of this build is deterministic",
+              {"deterministic-mode"});
+  t.not_built("use --model dsv4", {"spec"});
+
+  t.section("parallel", "Parallelism", command::kAll);
+  t.not_built("leave it out: this build trains in one process",
+              {"tensor-model-parallel-size",
+               "sequence-parallel",
+               "pipeline-model-parallel-size",
+               "num-layers-per-virtual-pipeline-stage",
+               "num-virtual-stages-per-pipeline-rank",
+               "pipeline-model-parallel-layout",
+               "decoder-first-pipeline-num-layers",
+               "decoder-last-pipeline-num-layers",
+               "context-parallel-size",
+               "context-parallel-algo",
+               "allgather-cp",
+               "cp-halo",
+               "cp-strict",
+               "expert-model-parallel-size",
+               "expert-tensor-parallel-size",
+               "moe-token-dispatcher-type",
+               "moe-fb-overlap",
+               "balanced-moe-experts",
+               "schedules-method",
+               "use-distributed-optimizer",
+               "zero-stage",
+               "distributed-backend",
+               "distributed-timeout-seconds",
+               "distributed-timeout-minutes"});
+  t.not_built("leave it out: there are no no-op layers; place layers with the pipeline layout",
+              {"noop-layers"});
+
+  t.section("memory", "Memory", command::kAll);
+  t.not_built("leave it out: this build keeps every activation",
+              {"recompute-granularity",
+               "recompute-method",
+               "recompute-num-layers",
+               "enable-recompute-layers-per-pp-rank",
+               "recompute-modules",
+               "recompute-csa-attention",
+               "mhc-recompute",
+               "recompute-mtp",
+               "mhc-recompute-layer-num",
+               "recompute-csa-keep-output",
+               "recompute-plan",
+               "save-recompute-plan",
+               "use-fused-mhc",
+               "use-triton-mhc",
+               "recompute-norm",
+               "recompute-norm-num-layers",
+               "recompute-activation-function",
+               "recompute-activation-function-num-layers",
+               "swap-layer-input",
+               "memory-budget",
+               "offload-budget-mb",
+               "pin-memory",
+               "save-units",
+               "recompute-ratio",
+               "vision-recompute-ratio",
+               "mtp-mem-efficient-logits",
+               "swap-optimizer",
+               "optimizer-cpu-offload",
+               "overlap-cpu-optimizer-d2h-h2d"});
+
+  t.section("checkpoint", "Checkpoints", command::kAll);
+  t.not_built("leave it out: this build writes the model once, at the end, below --output",
+              {"load",
+               "save",
+               "save-interval",
+               "save-retain-interval",
+               "keep-last",
+               "async-save",
+               "async-save-policy",
+               "async-save-staging-mb",
+               "checkpoint-integrity",
+               "save-failure",
+               "allow-fallback-checkpoint",
+               "finetune",
+               "no-load-optim",
+               "no-load-rng",
+               "no-save-optim",
+               "no-save-rng",
+               "require-bitwise-resume",
+               "no-shared-storage",
+               "ref-load",
+               "init-missing",
+               "ignore-unexpected",
+               "allow-lossy-import",
+               "no-mmap",
+               "load-workspace-mb",
+               "ckpt-format",
+               "cache-dir",
+               "lock-timeout"});
+  t.not_built("give the shape with --hf-config; weights of a hub checkpoint cannot be trained yet",
+              {"hf-checkpoint"});
+
+  t.section("export", "Export", command::kAll);
+  t.not_built("leave it out: this build writes fp32 tensors under hub names",
+              {"export",
+               "export-namespace",
+               "export-precision",
+               "export-scale-fmt",
+               "export-scales",
+               "export-shard-size",
+               "export-mtp",
+               "verify-export",
+               "extra-high-precision",
+               "extra-high-precision-layers-hf",
+               "extra-high-precision-layers-megatron",
+               "first-last-layers-bf16",
+               "num-layers-at-start-in-bf16",
+               "num-layers-at-end-in-bf16",
+               "quant-compat",
+               "allow-lossy-cast",
+               "update-weight-buffer-size",
+               "update-weight-max-unit"});
+
+  t.section("replay", "Replay and precision", command::kAll);
+  t.not_built("leave it out: this build does not replay recorded selections",
+              {"use-routing-replay",
+               "use-rollout-routing-replay",
+               "use-indexer-replay",
+               "use-rollout-indexer-replay",
+               "replay-max-bytes",
+               "replay-check"});
+  t.not_built("leave it out: this build trains in fp32",
+              {"fp8-format", "fp8-recipe", "train-fp8", "train-mxfp8", "bf16"});
+}
+
+}  // namespace lethe::detail

@@ -1,0 +1,176 @@
+#include "lethe/config/settings_table_impl.h"
+
+// Flags of training and of the small commands: command-line spec 7.1, 7.2 and 7.6.
+namespace lethe::detail {
+namespace {
+
+constexpr auto kTrain = &RunConfig::train;
+using T = TrainConfig;
+constexpr const char* kSchedule = "leave it out";
+
+std::string refuse_empty(SettingValue& value, std::vector<std::string>&) {
+  return std::get<std::string>(value).empty() ? "not empty" : "";
+}
+
+void add_data(SettingTable& t) {
+  t.section("data", "Data", command::kTrain);
+  t.bind("data",
+         kTrain,
+         &T::data,
+         "Text to train on: a file, or a folder whose files are read in order of their names.")
+      .default_note("the bundled Shakespeare text");
+  t.bind("valid-fraction", kTrain, &T::valid_fraction, "Share of the text kept for validation.")
+      .at_least(0)
+      .below(1)
+      .note("0 = no validation");
+  t.bind("seq-length", kTrain, &T::seq_length, "Tokens per row.")
+      .at_least(1)
+      .note("<= max_position_embeddings");
+  t.bind("micro-batch-size", kTrain, &T::micro_batch_size, "Rows per forward and backward.")
+      .at_least(1);
+  t.bind("global-batch-size", kTrain, &T::global_batch_size, "Rows per step.")
+      .at_least(1)
+      .note("a multiple of micro_batch_size");
+}
+
+void add_run(SettingTable& t) {
+  t.section("train", "Run", command::kTrain);
+  t.bind("output", kTrain, &T::output, "Folder of the run: record, model, report.")
+      .note("not empty")
+      .refine(refuse_empty);
+  t.bind("overwrite", kTrain, &T::overwrite, "Replace an earlier run in --output.");
+  t.bind("train-iters", kTrain, &T::train_iters, "Steps.").required().at_least(1);
+  t.bind("max-seconds", kTrain, &T::max_seconds, "Stop after this time; 0 = no limit.").at_least(0);
+  t.bind("eval-interval",
+         kTrain,
+         &T::eval_interval,
+         "Steps between evaluations; 0 = at the end only.")
+      .at_least(0);
+  t.bind("eval-iters", kTrain, &T::eval_iters, "Microbatches per evaluation.").at_least(1);
+  t.bind("log-interval", kTrain, &T::log_interval, "Steps between progress lines.").at_least(1);
+  t.bind("seed", kTrain, &T::seed, "Seed of initialisation, data order and generation.")
+      .at_least(0)
+      .commands(command::kTrain | command::kGenerate);
+  t.rows().back().set = [](RunConfig& c, const SettingValue& value) {
+    c.train.seed = c.generate.seed = std::get<int64_t>(value);
+  };
+  Setting& threads =
+      (t.row("threads", SettingType::Int, SettingStatus::Active, "CPU threads; 0 = all."),
+       t.rows().back());
+  threads.range.min = 0;
+  threads.commands = command::kTrain | command::kGenerate | command::kCompare;
+  threads.get = [](const RunConfig& c) -> std::optional<SettingValue> { return c.threads; };
+  threads.set = [](RunConfig& c, const SettingValue& value) {
+    c.threads = std::get<int64_t>(value);
+  };
+}
+
+void add_optimizer(SettingTable& t) {
+  t.section("train", "Optimizer", command::kTrain);
+  t.constant("optimizer", std::string("adamw"), "Optimizer.", kSchedule)
+      .choices({"adamw"}, {"muon"});
+  t.bind("lr", kTrain, &T::lr, "Peak learning rate.").required().above(0);
+  t.bind("min-lr", kTrain, &T::min_lr, "Learning rate of the last step.").at_least(0).note("<= lr");
+  t.constant("lr-decay-style", std::string("cosine"), "From lr to min_lr.", kSchedule)
+      .choices({"cosine"}, {"constant", "linear", "inverse-square-root", "WSD"});
+  t.bind("lr-warmup-iters", kTrain, &T::lr_warmup_iters, "Steps of linear warm-up.")
+      .at_least(0)
+      .note("< train_iters");
+  t.bind("weight-decay", kTrain, &T::weight_decay, "Decay of parameters of two or more dimensions.")
+      .at_least(0);
+  t.bind("adam-beta1", kTrain, &T::adam_beta1, "Decay of the first moment.").at_least(0).below(1);
+  t.bind("adam-beta2", kTrain, &T::adam_beta2, "Decay of the second moment.").at_least(0).below(1);
+  t.bind("adam-eps", kTrain, &T::adam_eps, "Added to the root of the second moment.").above(0);
+  t.bind("clip-grad", kTrain, &T::clip_grad, "Bound of the gradient norm; 0 = off.").at_least(0);
+}
+
+void add_losses(SettingTable& t) {
+  t.section("train", "Losses", command::kTrain);
+  t.bind("dsa-indexer-loss-coeff",
+         kTrain,
+         &T::indexer_loss_coeff,
+         "Weight of the indexer's KL loss; 0 freezes the indexer.")
+      .alias({"indexer-loss-coeff"})
+      .at_least(0)
+      .note("must be given when a ratio-4 layer is trained");
+  t.bind_enum("indexer-teacher",
+              kTrain,
+              &T::indexer_teacher,
+              {"joint", "conditional"},
+              "Distribution that the indexer learns.");
+  t.bind_enum("csa-attention",
+              kTrain,
+              &T::csa_attention,
+              {"dense", "sparse"},
+              "Slots that a ratio-4 layer reads: all visible ones or the top-k.");
+  t.bind_enum("indexer-loss",
+              kTrain,
+              &T::indexer_loss,
+              {"off", "dense", "sparse"},
+              "Slots that the KL loss runs over.");
+  t.bind("train-only-indexer", kTrain, &T::train_only_indexer, "Freeze everything but the indexer.")
+      .note("needs a ratio-4 layer and the indexer's loss");
+  t.bind("mtp-loss-scaling-factor", kTrain, &T::mtp_loss_coeff, "Weight of the MTP losses' mean.")
+      .at_least(0);
+  t.bind("moe-aux-loss-coeff",
+         kTrain,
+         &T::balance_loss_coeff,
+         "Weight of the sequence-wise balance loss.")
+      .at_least(0);
+  t.bind(
+      "seq-aux-hash-layers", kTrain, &T::balance_hash_layers, "Balance loss in hash layers too.");
+  t.bind("moe-router-bias-update-rate",
+         kTrain,
+         &T::router_bias_rate,
+         "Step of the router bias; 0 freezes it.")
+      .at_least(0);
+  t.constant("moe-router-freeze-gate",
+             false,
+             "Router weights are not trained.",
+             "not built yet; leave it out");
+  t.constant("freeze-e-score-correction-bias",
+             false,
+             "The router bias stays as it is.",
+             "use --moe-router-bias-update-rate 0");
+}
+
+}  // namespace
+
+void add_train_settings(SettingTable& t) {
+  add_data(t);
+  add_run(t);
+  add_optimizer(t);
+  add_losses(t);
+}
+
+void add_command_settings(SettingTable& t) {
+  t.section("generate", "Generation", command::kGenerate);
+  t.bind("prompt", &RunConfig::generate, &GenerateConfig::prompt, "Text to continue.")
+      .note("not empty")
+      .refine(refuse_empty);
+  t.bind("max-new-tokens",
+         &RunConfig::generate,
+         &GenerateConfig::max_new_tokens,
+         "Tokens to generate.")
+      .at_least(1);
+  t.bind("temperature",
+         &RunConfig::generate,
+         &GenerateConfig::temperature,
+         "Divides the logits; 0 = always the likeliest token.")
+      .at_least(0);
+
+  t.section("compare", "Comparison", command::kCompare);
+  t.bind_enum("dtype",
+              &RunConfig::compare,
+              &CompareConfig::dtype,
+              {"fp32", "fp64"},
+              "Element type of the computation.");
+  t.bind("json", &RunConfig::compare, &CompareConfig::json, "Rows as JSON, for programs.");
+
+  t.section("docs", "Reference pages", command::kDocs);
+  t.bind("out", &RunConfig::docs, &DocsConfig::out, "Folder to write to.")
+      .note("not empty")
+      .refine(refuse_empty);
+}
+
+}  // namespace lethe::detail
