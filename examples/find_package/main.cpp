@@ -1,9 +1,9 @@
 // Uses an installed Lethe: one operator, its gradient, and an error that names what is wrong.
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/full.h>
-
 #include <cmath>
 #include <cstdio>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
 
 #include "lethe/base/error.h"
 #include "lethe/base/version.h"
@@ -12,7 +12,8 @@
 int main() {
   std::printf("lethe %s\n", lethe::version());
 
-  // A constant row has the norm of its own value: y = weight, and no gradient flows through the norm.
+  // A constant row has the norm of its own value: y = weight, and no gradient flows through the
+  // norm.
   const at::Tensor x = at::full({2, 8}, 3.0).requires_grad_();
   const at::Tensor weight = at::full({8}, 0.5).requires_grad_();
   const at::Tensor y = lethe::ops::rms_norm(x, weight, 0.0);
