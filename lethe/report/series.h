@@ -18,9 +18,12 @@ inline constexpr size_t kMaxPoints = 1000;
 /// The values of one field over the steps; entries without a number there are left out.
 std::vector<Point> series(const std::vector<RunRecord::Object>& entries, std::string_view field);
 
-/// At most `limit` points: equal runs of points become the mean of their values at their last step.
-/// limit >= 1.
-std::vector<Point> thin(const std::vector<Point>& points, size_t limit);
+/// What stands for a run of points that are drawn as one.
+enum class Keep { Mean, Largest };
+
+/// At most `limit` points: each of equally long runs becomes one point at its last step. limit
+/// >= 1.
+std::vector<Point> thin(const std::vector<Point>& points, size_t limit, Keep keep);
 
 /// All charts of the page that have data, as page.js reads them.
 nlohmann::ordered_json charts(const RunRecord& record);

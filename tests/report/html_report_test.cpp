@@ -182,16 +182,19 @@ TEST_F(HtmlReport, SameRecordGivesSameBytes) {
   EXPECT_EQ(page(), page());
 }
 
-TEST(Series, LongLinesAreThinnedToMeansOfEqualRuns) {
+TEST(Series, LongLinesAreThinnedByEqualRuns) {
   std::vector<report::Point> points;
-  for (int i = 1; i <= 10; ++i) points.push_back({double(i), double(i * i)});
-  const std::vector<report::Point> thinned = report::thin(points, 4);  // runs of 3
+  for (int i = 1; i <= 10; ++i)
+    points.push_back({static_cast<double>(i), static_cast<double>(i * i)});
+  const std::vector<report::Point> thinned =
+      report::thin(points, 4, report::Keep::Mean);  // runs of 3
   ASSERT_EQ(thinned.size(), 4U);
   EXPECT_EQ(thinned[0].step, 3.0);
   EXPECT_DOUBLE_EQ(thinned[0].value, (1.0 + 4.0 + 9.0) / 3.0);
   EXPECT_EQ(thinned[3].step, 10.0);
   EXPECT_EQ(thinned[3].value, 100.0);
-  EXPECT_EQ(report::thin(points, 10).size(), 10U);
+  EXPECT_EQ(report::thin(points, 4, report::Keep::Largest)[0].value, 9.0);
+  EXPECT_EQ(report::thin(points, 10, report::Keep::Mean).size(), 10U);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
     return (unit === 0 ? value : value.toFixed(value < 10 ? 2 : 1)) + ' ' + units[unit];
   };
   const numberText = (value) =>
-    value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(2) : Number(value.toPrecision(5)).toLocaleString('en');
+    value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(2) : value.toLocaleString('en', {maximumSignificantDigits: 5});
   const textOf = (chart) => (chart.unit === 'bytes' ? bytesText : numberText);
 
   // Mean of the points up to `half` steps away on either side.
@@ -33,7 +33,7 @@
     const half = Math.ceil(line.points.length / 100);
     return [
       dataset({label: line.label, points: runningMean(line.points, half)}, colour),
-      dataset({label: line.label + ', each step', points: line.points}, colour + '44', {borderWidth: 1}),
+      dataset({label: line.label + ', each step', points: line.points}, colour + '55', {borderWidth: 1}),
     ];
   });
 
@@ -41,6 +41,14 @@
     title: {display: text !== '', text: text, color: soft}, grid: {color: '#edeff3', borderColor: '#d0d5dd'},
     ticks: {color: soft, maxTicksLimit: 8, callback: format},
   });
+
+  // Ticks of bytes at powers of two; elsewhere Chart.js chooses round decimal ones.
+  const valueAxis = (chart) => {
+    const made = Object.assign({type: 'linear', beginAtZero: chart.from_zero}, axis('', textOf(chart)));
+    const most = Math.max(...chart.lines.flatMap((line) => line.points.map((point) => point.y)));
+    if (chart.unit === 'bytes' && most > 0) made.ticks.stepSize = 2 ** Math.ceil(Math.log2(most / 6));
+    return made;
+  };
 
   const draw = (chart, canvas) => new Chart(canvas, {
     type: 'line',
@@ -50,7 +58,7 @@
       interaction: {mode: 'nearest', axis: 'x', intersect: false},
       scales: {
         x: Object.assign({type: 'linear'}, axis('step', (value) => value.toLocaleString('en'))),
-        y: Object.assign({type: 'linear', grace: '4%', beginAtZero: chart.unit === 'bytes'}, axis('', textOf(chart))),
+        y: valueAxis(chart),
       },
       plugins: {
         legend: {
