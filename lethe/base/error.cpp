@@ -2,9 +2,9 @@
 
 namespace lethe {
 
-void fail_internal(const std::string& text, std::source_location where) {
+void fail_internal(const std::string& text, const char* file, int line) {
   throw InternalError(fmt::format("{} ({}:{}); this is a bug in Lethe, please report it with the command that led here",
-                                  text, where.file_name(), where.line()));
+                                  text, file, line));
 }
 
 }  // namespace lethe

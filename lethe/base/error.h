@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -63,9 +62,11 @@ template <class Kind, class... Args>
   throw Kind(fmt::format(text, std::forward<Args>(args)...));
 }
 
-/// Throws InternalError: adds the source location and asks for a report.
+/// Throws InternalError: adds the caller's place in the source and asks for a report.
+/// The builtins instead of std::source_location, which clang 14 (fuzzing, clang-tidy) does not have.
 [[noreturn]] void fail_internal(const std::string& text,
-                                std::source_location where = std::source_location::current());
+                                const char* file = __builtin_FILE(),
+                                int line = __builtin_LINE());
 
 }  // namespace lethe
 
