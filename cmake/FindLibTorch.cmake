@@ -2,8 +2,8 @@
 # that file makes a CUDA toolkit a configure-time requirement (spec 2-foundations 1.2).
 #
 #   LibTorch::c10   LibTorch::cpu
-# Input : LETHE_TORCH_ROOT        cache variable, then environment; else the active python3's torch
-#                                 (found without importing it), else <source>/.venv
+# Input : LETHE_TORCH_ROOT        cache variable, then environment; else what ./bootstrap chose; else the
+#                                 active python3's torch (found without importing it), else <source>/.venv
 #         LETHE_CUDA_RUNTIME_DIR  folder with libcudart and libcupti, where a CUDA wheel needs one
 # Output: LibTorch_VERSION, LibTorch_ROOT_DIR, LibTorch_RUNTIME_DIRS, LETHE_TORCH_HAS_CUDA
 include(FindPackageHandleStandardArgs)
@@ -14,12 +14,17 @@ set(LETHE_CUDA_RUNTIME_DIR "" CACHE PATH "folder with libcudart.so and libcupti.
 set(_torch_find_spec "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')")
 set(LibTorch_ROOT_DIR "")
 set(_torch_how "")
+# Beside the sources only; an installed copy of this file has no such neighbour.
+include("${CMAKE_CURRENT_LIST_DIR}/../build/torch.cmake" OPTIONAL)
 if(LETHE_TORCH_ROOT)
   set(LibTorch_ROOT_DIR "${LETHE_TORCH_ROOT}")
   set(_torch_how "LETHE_TORCH_ROOT")
 elseif(DEFINED ENV{LETHE_TORCH_ROOT} AND NOT "$ENV{LETHE_TORCH_ROOT}" STREQUAL "")
   set(LibTorch_ROOT_DIR "$ENV{LETHE_TORCH_ROOT}")
   set(_torch_how "environment LETHE_TORCH_ROOT")
+elseif(LETHE_BOOTSTRAP_TORCH_ROOT)
+  set(LibTorch_ROOT_DIR "${LETHE_BOOTSTRAP_TORCH_ROOT}")
+  set(_torch_how "bootstrap")
 else()
   foreach(_python python3 "${CMAKE_SOURCE_DIR}/.venv/bin/python")
     execute_process(COMMAND "${_python}" -c "${_torch_find_spec}"
@@ -45,7 +50,7 @@ set(_torch_lib "${LibTorch_ROOT_DIR}/lib")
 find_library(LibTorch_C10 c10 PATHS "${_torch_lib}" NO_DEFAULT_PATH NO_CACHE)
 find_library(LibTorch_CPU torch_cpu PATHS "${_torch_lib}" NO_DEFAULT_PATH NO_CACHE)
 find_package_handle_standard_args(LibTorch
-  REQUIRED_VARS LibTorch_C10 LibTorch_CPU VERSION_VAR LibTorch_VERSION
+  REQUIRED_VARS LibTorch_C10 LibTorch_CPU VERSION_VAR LibTorch_VERSION HANDLE_VERSION_RANGE
   REASON_FAILURE_MESSAGE "no usable torch in '${LibTorch_ROOT_DIR}'. Run ./bootstrap or name one with -DLETHE_TORCH_ROOT=DIR")
 if(NOT LibTorch_FOUND)
   return()
@@ -58,7 +63,7 @@ if(EXISTS "${_torch_lib}/libtorch_cuda.so")
   set(LETHE_TORCH_HAS_CUDA ON)
   get_filename_component(_torch_site "${LibTorch_ROOT_DIR}" DIRECTORY)
   file(GLOB _torch_cupti "${_torch_site}/nvidia/*/lib/libcupti.so.*")
-  set(_torch_dirs "${LETHE_CUDA_RUNTIME_DIR}")
+  set(_torch_dirs ${LETHE_CUDA_RUNTIME_DIR} $ENV{LETHE_CUDA_RUNTIME_DIR} ${LETHE_BOOTSTRAP_CUDA_DIR})
   foreach(_file IN LISTS _torch_cupti)
     get_filename_component(_dir "${_file}" DIRECTORY)
     list(APPEND _torch_dirs "${_dir}")
@@ -89,4 +94,8 @@ if(NOT TARGET LibTorch::c10)
   # unlike DT_RUNPATH also serves the libraries that libtorch_cpu.so loads (spec 2-foundations 1).
   target_link_options(LibTorch::cpu INTERFACE
     "LINKER:--unresolved-symbols=ignore-in-shared-libs" "LINKER:--disable-new-dtags")
+  if(LibTorch_CUPTI_DIR)
+    # A program that names libtorch_cpu itself is its loader: only that program's own path is searched.
+    target_link_options(LibTorch::cpu INTERFACE "LINKER:-rpath,${LibTorch_CUPTI_DIR}")
+  endif()
 endif()

@@ -8,13 +8,9 @@ endif()
 
 add_library(lethe_options INTERFACE)
 target_include_directories(lethe_options INTERFACE "${PROJECT_SOURCE_DIR}")
-# LibTorch's include folder carries headers of another fmt than the one linked: ours must be found first,
-# and /usr/include itself cannot be moved forward.
-find_path(LETHE_FMT_INCLUDE fmt/format.h REQUIRED)
-file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/include-first")
-file(CREATE_LINK "${LETHE_FMT_INCLUDE}/fmt" "${PROJECT_BINARY_DIR}/include-first/fmt" SYMBOLIC)
-target_include_directories(lethe_options SYSTEM BEFORE INTERFACE
-  "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include-first>")
+include(LetheFmtFirst)
+lethe_fmt_first(_fmt_first)
+target_include_directories(lethe_options SYSTEM BEFORE INTERFACE "$<BUILD_INTERFACE:${_fmt_first}>")
 target_compile_options(lethe_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual
   -Wimplicit-fallthrough

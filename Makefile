@@ -1,0 +1,36 @@
+# The front door: everything a newcomer runs. CMake and ctest do the work; `make` only strings it together.
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+OUTPUT ?= out/train
+
+.PHONY: help build train test format docs clean
+
+help:
+	@echo "make build    set up the machine once (./bootstrap) and build; the program is build/bin/lethe"
+	@echo "make train    build, then train the recipe tiny on examples/data into OUTPUT=$(OUTPUT)"
+	@echo "make test     build, then run every test"
+	@echo "make format   format the C++ sources (clang-format-14)"
+	@echo "make docs     write docs/reference from the program's own tables"
+	@echo "make clean    remove the build folders; .venv and out/ stay"
+	@echo "Variables: JOBS=$(JOBS)  OUTPUT=$(OUTPUT)  LETHE_TORCH_ROOT=DIR (a LibTorch to use as it is)"
+
+build:
+	@./bootstrap
+	@cmake --preset dev
+	@cmake --build --preset dev --parallel $(JOBS)
+
+train: build
+	@build/bin/lethe train --recipe tiny --output $(OUTPUT)
+	@echo "model:  $(OUTPUT)/model"
+	@echo "report: $(OUTPUT)/report.html"
+
+test: build
+	@ctest --preset dev
+
+format:
+	@git ls-files '*.h' '*.cpp' | xargs clang-format-14 -i
+
+docs: build
+	@build/bin/lethe docs --out docs/reference
+
+clean:
+	rm -rf build build-*
