@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lethe/base/documents.h"
 #include "lethe/base/error.h"
 #include "lethe/core/node.h"
 #include "lethe/ops/check_tensor.h"

@@ -9,9 +9,6 @@ class Tensor;
 
 namespace lethe::ops {
 
-/// Label of a token that is not counted: document ends, padding (model spec 10).
-inline constexpr int64_t kIgnoredLabel = -100;
-
 /// Language model head and cross-entropy in one: the logits exist for `chunk_tokens` tokens at a time, in
 /// forward and again in backward, never as [T,V].
 ///   token_loss[t] = log(sum_v exp(l[t,v])) - l[t, labels[t]],  l = hidden head^T;  0 where the label is -100

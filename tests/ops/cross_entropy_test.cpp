@@ -1,3 +1,4 @@
+#include "lethe/base/documents.h"
 #include "lethe/ops/cross_entropy.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& head, const at::
 // Labels in [0, kVocab), every third one not counted.
 at::Tensor labels_with_gaps(int64_t tokens) {
   at::Tensor labels = at::randint(kVocab, {tokens}, at::kLong);
-  for (int64_t t = 1; t < tokens; t += 3) labels[t] = ops::kIgnoredLabel;
+  for (int64_t t = 1; t < tokens; t += 3) labels[t] = kIgnoredLabel;
   return labels;
 }
 
@@ -45,7 +46,7 @@ TEST(CrossEntropy, LogitsZeroToThreeWithLabelThree) {
 TEST(CrossEntropy, EqualsLogSoftmaxWithGradientsAndMasks) {
   at::manual_seed(41);
   const at::Tensor hidden = random_leaf({33, kWidth}, 2), head = random_leaf({kVocab, kWidth}), labels = labels_with_gaps(33);
-  const at::Tensor counted = labels != ops::kIgnoredLabel;
+  const at::Tensor counted = labels != kIgnoredLabel;
   const at::Tensor picked = at::log_softmax(at::matmul(hidden, head.t()), -1).gather(1, labels.clamp_min(0).unsqueeze(1)).squeeze(1);
   const at::Tensor expected = -picked * counted;
   const auto [sum, per_token] = ops::cross_entropy(hidden, head, labels, 8);
@@ -70,7 +71,7 @@ TEST(CrossEntropy, GradientsMatchCentralDifferences) {
 TEST(CrossEntropy, TwoMicrobatchesEqualOneBatch) {
   at::manual_seed(43);
   const at::Tensor hidden = random_leaf({100, kWidth}), head = random_leaf({kVocab, kWidth}), labels = labels_with_gaps(100);
-  const double counted = (labels != ops::kIgnoredLabel).sum().item<double>();
+  const double counted = (labels != kIgnoredLabel).sum().item<double>();
   const at::Tensor whole = loss_sum(hidden, head, labels) / counted;
   const at::Tensor first = loss_sum(hidden.narrow(0, 0, 10), head, labels.narrow(0, 0, 10)) / counted;
   const at::Tensor second = loss_sum(hidden.narrow(0, 10, 90), head, labels.narrow(0, 10, 90)) / counted;
@@ -83,14 +84,14 @@ TEST(CrossEntropy, TwoMicrobatchesEqualOneBatch) {
 TEST(CrossEntropy, AllLabelsMaskedGiveZeroLossAndZeroGradients) {
   at::manual_seed(44);
   const at::Tensor hidden = random_leaf({9, kWidth}, 1e3), head = random_leaf({kVocab, kWidth}, 1e3);
-  const at::Tensor sum = loss_sum(hidden, head, at::full({9}, ops::kIgnoredLabel, at::kLong));
+  const at::Tensor sum = loss_sum(hidden, head, at::full({9}, kIgnoredLabel, at::kLong));
   EXPECT_EQ(sum.item<double>(), 0);
   for (const at::Tensor& g : gradients(sum, {hidden, head}, one())) EXPECT_EQ(g.abs().max().item<double>(), 0);
 }
 
 TEST(CrossEntropy, MaskedTokensLeaveTheOthersUntouchedInEveryBit) {
   at::manual_seed(45);
-  const at::Tensor labels = labels_with_gaps(16), masked = (labels == ops::kIgnoredLabel).unsqueeze(1);
+  const at::Tensor labels = labels_with_gaps(16), masked = (labels == kIgnoredLabel).unsqueeze(1);
   const at::Tensor hidden = random_leaf({16, kWidth}), head = random_leaf({kVocab, kWidth});
   const at::Tensor other = leaf_of(hidden.detach() + masked * 100.0);
   const auto [sum, per_token] = ops::cross_entropy(hidden, head, labels, 8);
