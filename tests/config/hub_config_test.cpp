@@ -263,6 +263,16 @@ TEST(HubConfig, CompressRatiosMayHaveThreeLengths) {
   EXPECT_EQ(hub.messages.size(), 2U);
 }
 
+TEST(HubConfig, AbsurdLayerCountsAllocateNothing) {
+  EXPECT_TRUE(mentions(error_of([](Json& j) {
+                         j["compress_ratios"] = {0, 4, 128, 4};
+                         j["num_nextn_predict_layers"] = 1000000000000000000;
+                       }),
+                       "'num_nextn_predict_layers' must be at most 1024"));
+  EXPECT_TRUE(mentions(error_of([](Json& j) { j["num_hidden_layers"] = 1000000000000000000; }),
+                       "'compress_ratios' must have"));
+}
+
 TEST(HubConfig, ValuesOfTheWrongKindAreNamedWithKeyAndValue) {
   const std::array<std::pair<const char*, Json>, 11> bad = {
       {{"hidden_size", "64"},
@@ -323,7 +333,9 @@ TEST(HubConfig, AllProblemsAreReportedTogether) {
     j["hidden_size"] = -1;
     j.erase("hc_mult");
     j["hidden_act"] = "gelu";
+    j.erase("compress_rope_theta");
   });
+  EXPECT_TRUE(mentions(text, "compress_rope_theta"));
   EXPECT_TRUE(mentions(text, "hidden_size"));
   EXPECT_TRUE(mentions(text, "hc_mult"));
   EXPECT_TRUE(mentions(text, "hidden_act"));
