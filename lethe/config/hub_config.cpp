@@ -150,6 +150,21 @@ void read_own(JsonFields& fields, ModelConfig& config) {
     own->problem(key, "is not known here; remove it");
 }
 
+/// Lists are compared with the layer counts, and channels with head_dim: without those every list
+/// would look wrong.
+bool counts_are_readable(JsonFields& fields, const Json& json, const ModelConfig& config) {
+  constexpr int64_t kMaxMtp = 1024;
+  if (config.num_mtp > kMaxMtp) {
+    fields.problem("num_nextn_predict_layers",
+                   fmt::format("must be at most {}, got {}; correct it", kMaxMtp, config.num_mtp));
+    return false;
+  }
+  std::vector<std::string> reported_before;
+  JsonFields again(json, "", "", reported_before);
+  return again.count({"num_hidden_layers", "n_layers"}) &&
+         again.count({"num_nextn_predict_layers", "n_mtp_layers"}) && again.count({"head_dim"});
+}
+
 }  // namespace
 
 HubConfig parse_hub_config(std::string_view text, std::string_view where) {
@@ -160,9 +175,7 @@ HubConfig parse_hub_config(std::string_view text, std::string_view where) {
   read_scalars(fields, result.model);
   check_fixed(fields);
   read_own(fields, result.model);
-  // Lists are compared with the layer counts: without those every list would look wrong.
-  const bool counted = problems.empty();
-  if (counted) {
+  if (counts_are_readable(fields, json, result.model)) {
     read_ratios(fields, result.model, result.messages);
     read_hash_layers(fields, result.model);
     read_rope(fields, result.model, result.messages);
