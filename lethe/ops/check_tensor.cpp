@@ -8,7 +8,8 @@ namespace {
 
 std::string expected_text(const char* letters, at::IntArrayRef sizes) {
   std::string text;
-  for (const int64_t n : sizes) text += (text.empty() ? "" : ",") + (n < 0 ? std::string("*") : std::to_string(n));
+  for (const int64_t n : sizes)
+    text += (text.empty() ? "" : ",") + (n < 0 ? std::string("*") : std::to_string(n));
   return fmt::format("{} = [{}]", letters, text);
 }
 
@@ -27,23 +28,47 @@ void check_sizes(const char* op,
                  const at::Tensor& t,
                  at::IntArrayRef sizes,
                  const char* advice) {
-  LETHE_CHECK(ShapeError, sizes_match(t.sizes(), sizes), "{} [shape]: {} must be {}, got {}; {}", op, name,
-              expected_text(letters, sizes), shape_text(t), advice);
+  LETHE_CHECK(ShapeError,
+              sizes_match(t.sizes(), sizes),
+              "{} [shape]: {} must be {}, got {}; {}",
+              op,
+              name,
+              expected_text(letters, sizes),
+              shape_text(t),
+              advice);
 }
 
 void check_floating(const char* op, const char* name, const at::Tensor& t) {
-  LETHE_CHECK(DtypeError, t.scalar_type() == at::kFloat || t.scalar_type() == at::kDouble,
-              "{} [dtype]: {} must be float32 or float64, got {}; cast it first", op, name, dtype_text(t));
+  LETHE_CHECK(DtypeError,
+              t.scalar_type() == at::kFloat || t.scalar_type() == at::kDouble,
+              "{} [dtype]: {} must be float32 or float64, got {}; cast it first",
+              op,
+              name,
+              dtype_text(t));
 }
 
-void check_dtype(const char* op, const char* name, const at::Tensor& t, at::ScalarType dtype, const char* advice) {
-  LETHE_CHECK(DtypeError, t.scalar_type() == dtype, "{} [dtype]: {} must be {}, got {}; {}", op, name,
-              dtype_text(at::empty({0}, at::TensorOptions().dtype(dtype))), dtype_text(t), advice);
+void check_dtype(const char* op,
+                 const char* name,
+                 const at::Tensor& t,
+                 at::ScalarType dtype,
+                 const char* advice) {
+  LETHE_CHECK(DtypeError,
+              t.scalar_type() == dtype,
+              "{} [dtype]: {} must be {}, got {}; {}",
+              op,
+              name,
+              dtype_text(at::empty({0}, at::TensorOptions().dtype(dtype))),
+              dtype_text(t),
+              advice);
 }
 
 void check_limit(const char* op, double limit) {
-  LETHE_CHECK(ConfigError, limit >= 0, "{} [swiglu_limit]: must be >= 0, where 0 means no clamp, got {}; correct the "
-              "configuration", op, limit);
+  LETHE_CHECK(ConfigError,
+              limit >= 0,
+              "{} [swiglu_limit]: must be >= 0, where 0 means no clamp, got {}; correct the "
+              "configuration",
+              op,
+              limit);
 }
 
 }  // namespace lethe::ops

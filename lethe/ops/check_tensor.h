@@ -2,8 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
-// Inside lethe/ops only: argument checks that the wrappers share. `op` and `name` begin the message, `letters`
-// are the dimensions as the header names them, `advice` ends it.
+// Inside lethe/ops only: argument checks that the wrappers share. `op` and `name` begin the
+// message, `letters` are the dimensions as the header names them, `advice` ends it.
 namespace lethe::ops {
 
 /// ShapeError unless t has exactly these sizes; -1 allows any.
@@ -18,7 +18,11 @@ void check_sizes(const char* op,
 void check_floating(const char* op, const char* name, const at::Tensor& t);
 
 /// DtypeError unless t has this dtype.
-void check_dtype(const char* op, const char* name, const at::Tensor& t, at::ScalarType dtype, const char* advice);
+void check_dtype(const char* op,
+                 const char* name,
+                 const at::Tensor& t,
+                 at::ScalarType dtype,
+                 const char* advice);
 
 /// ConfigError unless the SwiGLU limit is 0 (no clamp) or positive.
 void check_limit(const char* op, double limit);

@@ -16,11 +16,13 @@ namespace lethe::ops {
 /// head          [V,D] of the same dtype
 /// labels        [T] int64: -100 or in [0, V)
 /// chunk_tokens  >= 1; moves the results only within rounding
-/// Returns (sum of token_loss, token_loss [T]). The caller divides by the number of counted tokens, of all
-/// microbatches together. The sum is differentiable in hidden and head, token_loss is not; saves hidden, head,
-/// labels and one log-sum-exp per token. All labels -100: 0 and zero gradients. Double backward: error.
-/// Throws ShapeError, DtypeError, ConfigError (chunk_tokens < 1); DataError naming the first bad label.
-/// Deterministic for a fixed thread count. Source: model spec 10 (loss masks), 3-recompute 4.2 (head_loss).
+/// Returns (sum of token_loss, token_loss [T]). The caller divides by the number of counted tokens,
+/// of all microbatches together. The sum is differentiable in hidden and head, token_loss is not;
+/// saves hidden, head, labels and one log-sum-exp per token. All labels -100: loss 0 and zero
+/// gradients. Double backward: error.
+/// Throws ShapeError, DtypeError, ConfigError (chunk_tokens < 1); DataError naming the first bad
+/// label. Deterministic for a fixed thread count.
+/// Source: model spec 10 (loss masks), 3-recompute 4.2 (head_loss).
 std::tuple<at::Tensor, at::Tensor> cross_entropy(const at::Tensor& hidden,
                                                  const at::Tensor& head,
                                                  const at::Tensor& labels,
@@ -32,6 +34,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(const at::Tensor& h
                                                              const at::Tensor& head,
                                                              const at::Tensor& labels,
                                                              int64_t chunk_tokens);
-}
+}  // namespace reference
 
 }  // namespace lethe::ops

@@ -23,9 +23,15 @@ void check_expert_ids(const char* op, const at::Tensor& indices, int64_t num_exp
   const at::Tensor bad = ((indices < 0) | (indices >= num_experts)).reshape({-1});
   if (!bad.any().item<bool>()) return;
   const int64_t route = bad.to(at::kInt).argmax().item<int64_t>(), k = indices.size(1);
-  fail<DataError>("{} [expert ids]: indices must lie in [0, {}), got {} at token {}, choice {}; was the router built for "
-                  "another number of experts?", op, num_experts, indices.reshape({-1})[route].item<int64_t>(), route / k,
-                  route % k);
+  fail<DataError>(
+      "{} [expert ids]: indices must lie in [0, {}), got {} at token {}, choice {}; was the router "
+      "built for "
+      "another number of experts?",
+      op,
+      num_experts,
+      indices.reshape({-1})[route].item<int64_t>(),
+      route / k,
+      route % k);
 }
 
 }  // namespace lethe::ops

@@ -22,10 +22,17 @@ struct Arguments {
 
 void check(const Arguments& a) {
   check_sizes(kOp, "x", "[T,D]", a.x, {-1, -1}, "flatten batch and sequence to T");
-  check_sizes(kOp, "indices", "[T,k]", a.indices, {a.x.size(0), -1}, "pass the indices of the same tokens");
+  check_sizes(
+      kOp, "indices", "[T,k]", a.indices, {a.x.size(0), -1}, "pass the indices of the same tokens");
   check_sizes(kOp, "weights", "[T,k]", a.weights, a.indices.sizes(), "pass one weight per index");
-  check_sizes(kOp, "fc2", "[E,D,I]", a.fc2, {-1, a.x.size(1), -1}, "is it the weight of another layer?");
-  check_sizes(kOp, "fc1", "[E,2I,D]", a.fc1, {a.fc2.size(0), 2 * a.fc2.size(2), a.x.size(1)}, "its rows are [gate; up]");
+  check_sizes(
+      kOp, "fc2", "[E,D,I]", a.fc2, {-1, a.x.size(1), -1}, "is it the weight of another layer?");
+  check_sizes(kOp,
+              "fc1",
+              "[E,2I,D]",
+              a.fc1,
+              {a.fc2.size(0), 2 * a.fc2.size(2), a.x.size(1)},
+              "its rows are [gate; up]");
   check_floating(kOp, "x", a.x);
   check_dtype(kOp, "weights", a.weights, a.x.scalar_type(), "it must be that of x");
   check_dtype(kOp, "indices", a.indices, at::kInt, "pass what gate_select or gate_lookup returned");
@@ -65,15 +72,24 @@ struct PermutedInput {
   at::Tensor x, dy, weight;  // [T*k,D], [T*k,D], [T*k,1]
 };
 
-void write_product(at::Tensor out, const at::Tensor& a, const at::Tensor& b) { at::mm_out(out, a, b); }
+void write_product(at::Tensor out, const at::Tensor& a, const at::Tensor& b) {
+  at::mm_out(out, a, b);
+}
 
-// With a = swiglu(x fc1^T) and z = weight * a:  dz = dy fc2,  d_weight = sum(dz * a),  da = weight * dz.
-void expert_backward(const PermutedInput& in, int64_t e, const at::Tensor& fc1, const at::Tensor& fc2, double limit,
+// With a = swiglu(x fc1^T) and z = weight * a:
+//   dz = dy fc2,  d_weight = sum(dz * a),  da = weight * dz
+void expert_backward(const PermutedInput& in,
+                     int64_t e,
+                     const at::Tensor& fc1,
+                     const at::Tensor& fc2,
+                     double limit,
                      Gradients& out) {
-  const at::Tensor x = in.rows.of(in.x, e), dy = in.rows.of(in.dy, e), weight = in.rows.of(in.weight, e);
+  const at::Tensor x = in.rows.of(in.x, e), dy = in.rows.of(in.dy, e),
+                   weight = in.rows.of(in.weight, e);
   const at::Tensor projected = at::mm(x, fc1.t()), activated = swiglu(projected, limit);
   const at::Tensor dz = at::mm(dy, fc2);
-  if (out.row_weight.defined()) in.rows.of(out.row_weight, e).copy_((dz * activated).sum(-1, /*keepdim=*/true));
+  if (out.row_weight.defined())
+    in.rows.of(out.row_weight, e).copy_((dz * activated).sum(-1, /*keepdim=*/true));
   if (out.fc2.defined()) write_product(out.fc2.select(0, e), dy.t(), activated * weight);
   if (!out.x.defined() && !out.fc1.defined()) return;
   const at::Tensor d_projected = swiglu_gradient(projected, dz * weight, limit);
@@ -84,18 +100,25 @@ void expert_backward(const PermutedInput& in, int64_t e, const at::Tensor& fc1, 
 Tensors backward(const BackwardInput& in, double limit) {
   const at::Tensor &x = in.saved[0], &weights = in.saved[1], &fc1 = in.saved[3], &fc2 = in.saved[4];
   const ExpertRows rows = sort_by_expert(in.saved[2], fc1.size(0));
-  const PermutedInput permuted{rows, x.index_select(0, rows.tokens), in.grads[0].index_select(0, rows.tokens),
+  const PermutedInput permuted{rows,
+                               x.index_select(0, rows.tokens),
+                               in.grads[0].index_select(0, rows.tokens),
                                weights.reshape({-1, 1}).index_select(0, rows.routes)};
   const auto zeros_if = [](bool needed, const at::Tensor& like) {
     return needed ? at::zeros(like.sizes(), like.options()) : at::Tensor();
   };
-  Gradients out{zeros_if(in.needed[0], x), zeros_if(in.needed[1], permuted.weight), zeros_if(in.needed[3], fc1),
+  Gradients out{zeros_if(in.needed[0], x),
+                zeros_if(in.needed[1], permuted.weight),
+                zeros_if(in.needed[3], fc1),
                 zeros_if(in.needed[4], fc2)};
   for (int64_t e = 0; e < rows.experts(); ++e)
-    if (rows.count(e) > 0) expert_backward(permuted, e, fc1.select(0, e), fc2.select(0, e), limit, out);
+    if (rows.count(e) > 0)
+      expert_backward(permuted, e, fc1.select(0, e), fc2.select(0, e), limit, out);
   at::Tensor d_weights;
   if (in.needed[1])
-    d_weights = at::empty_like(permuted.weight).index_copy_(0, rows.routes, out.row_weight).view(weights.sizes());
+    d_weights = at::empty_like(permuted.weight)
+                    .index_copy_(0, rows.routes, out.row_weight)
+                    .view(weights.sizes());
   return {out.x, d_weights, at::Tensor(), out.fc1, out.fc2};
 }
 
@@ -111,13 +134,18 @@ at::Tensor autograd(const at::Tensor& x,
     y = experts(x, weights, indices, fc1, fc2, limit);
   }
   const Tensors inputs{x, weights, indices, fc1, fc2};
-  record("lethe::experts", inputs, {y}, inputs, [limit](const BackwardInput& in) { return backward(in, limit); });
+  record("lethe::experts", inputs, {y}, inputs, [limit](const BackwardInput& in) {
+    return backward(in, limit);
+  });
   return y;
 }
 
 LETHE_REGISTER_OP(experts,
-                  "experts(Tensor x, Tensor weights, Tensor indices, Tensor fc1, Tensor fc2, float limit) -> Tensor",
-                  forward, meta, autograd)
+                  "experts(Tensor x, Tensor weights, Tensor indices, Tensor fc1, Tensor fc2, float "
+                  "limit) -> Tensor",
+                  forward,
+                  meta,
+                  autograd)
 
 }  // namespace
 
@@ -127,8 +155,12 @@ at::Tensor experts(const at::Tensor& x,
                    const at::Tensor& fc1,
                    const at::Tensor& fc2,
                    double limit) {
-  using Signature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                               const at::Tensor&, double);
+  using Signature = at::Tensor(const at::Tensor&,
+                               const at::Tensor&,
+                               const at::Tensor&,
+                               const at::Tensor&,
+                               const at::Tensor&,
+                               double);
   return LETHE_OP_HANDLE(experts, Signature).call(x, weights, indices, fc1, fc2, limit);
 }
 

@@ -15,12 +15,13 @@ namespace lethe::ops {
 /// fc1      [E,2I,D], rows [gate; up]: hub w1 above w3
 /// fc2      [E,D,I], hub w2
 /// limit    SwiGLU clamp, 0 = none
-/// Returns y [T,D] like x, contiguous. Tokens are permuted once, by a stable sort by expert; the k parts of a
-/// token are added in ascending expert id. Differentiable in x, weights, fc1 and fc2; saves these and the
-/// indices, recomputes the rest (a second fc1 product for 2 I k values less per token). The clamp passes the
-/// gradient at equality. An expert without tokens gets a zero gradient. Double backward: error.
-/// Throws ShapeError, DtypeError, ConfigError (negative limit); DataError naming the first id out of range.
-/// Deterministic for a fixed thread count. Source: model spec 9.2.
+/// Returns y [T,D] like x, contiguous. Tokens are permuted once, by a stable sort by expert; the k
+/// parts of a token are added in ascending expert id.
+/// Differentiable in x, weights, fc1 and fc2; saves these and the indices and recomputes the rest:
+/// a second fc1 product instead of 2 I k saved values per token. The clamp passes the gradient at
+/// equality. An expert without tokens gets a zero gradient. Double backward: error.
+/// Throws ShapeError, DtypeError, ConfigError (negative limit); DataError naming the first id out
+/// of range. Deterministic for a fixed thread count. Source: model spec 9.2.
 at::Tensor experts(const at::Tensor& x,
                    const at::Tensor& weights,
                    const at::Tensor& indices,

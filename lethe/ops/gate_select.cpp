@@ -16,12 +16,17 @@ at::Tensor empty_ids(int64_t tokens, int64_t k, const at::Tensor& like) {
 }
 
 void check_select(const at::Tensor& scores, const OptionalTensor& bias, int64_t k) {
-  check_sizes("gate_select", "scores", "[T,E]", scores, {-1, -1}, "flatten batch and sequence to T");
+  check_sizes(
+      "gate_select", "scores", "[T,E]", scores, {-1, -1}, "flatten batch and sequence to T");
   check_floating("gate_select", "scores", scores);
-  LETHE_CHECK(ShapeError, k >= 1 && k <= scores.size(1),
-              "gate_select [k]: must lie in [1, E] = [1, {}], got {}; correct experts_per_token", scores.size(1), k);
+  LETHE_CHECK(ShapeError,
+              k >= 1 && k <= scores.size(1),
+              "gate_select [k]: must lie in [1, E] = [1, {}], got {}; correct experts_per_token",
+              scores.size(1),
+              k);
   if (!bias) return;
-  check_sizes("gate_select", "bias", "[E]", *bias, {scores.size(1)}, "is it the bias of another layer?");
+  check_sizes(
+      "gate_select", "bias", "[E]", *bias, {scores.size(1)}, "is it the bias of another layer?");
   check_floating("gate_select", "bias", *bias);
 }
 
@@ -41,8 +46,13 @@ at::Tensor select_autograd(const at::Tensor& scores, const OptionalTensor& bias,
 }
 
 void check_lookup(const at::Tensor& token_ids, const at::Tensor& table) {
-  check_sizes("gate_lookup", "token_ids", "[T]", token_ids, {-1}, "flatten batch and sequence to T");
-  check_dtype("gate_lookup", "token_ids", token_ids, at::kLong, "hash layers need the token ids, not embeddings");
+  check_sizes(
+      "gate_lookup", "token_ids", "[T]", token_ids, {-1}, "flatten batch and sequence to T");
+  check_dtype("gate_lookup",
+              "token_ids",
+              token_ids,
+              at::kLong,
+              "hash layers need the token ids, not embeddings");
   check_sizes("gate_lookup", "table", "[V,k]", table, {-1, -1}, "pass the layer's tid2eid");
   check_dtype("gate_lookup", "table", table, at::kInt, "convert tid2eid on import");
 }
@@ -52,8 +62,13 @@ at::Tensor lookup_forward(const at::Tensor& token_ids, const at::Tensor& table) 
   const at::Tensor bad = (token_ids < 0) | (token_ids >= table.size(0));
   if (bad.any().item<bool>()) {
     const int64_t token = bad.to(at::kInt).argmax().item<int64_t>();
-    fail<DataError>("gate_lookup [token ids]: must lie in [0, {}), the rows of the table, got {} at token {}; was the text "
-                    "tokenized for another vocabulary?", table.size(0), token_ids[token].item<int64_t>(), token);
+    fail<DataError>(
+        "gate_lookup [token ids]: must lie in [0, {}), the rows of the table, got {} at token {}; "
+        "was the text "
+        "tokenized for another vocabulary?",
+        table.size(0),
+        token_ids[token].item<int64_t>(),
+        token);
   }
   return reference::gate_lookup(token_ids, table);
 }
@@ -69,9 +84,16 @@ at::Tensor lookup_autograd(const at::Tensor& token_ids, const at::Tensor& table)
 }
 
 void check_counts(const at::Tensor& indices, int64_t num_experts) {
-  check_sizes("expert_counts", "indices", "[T,k]", indices, {-1, -1}, "flatten batch and sequence to T");
-  check_dtype("expert_counts", "indices", indices, at::kInt, "pass what gate_select or gate_lookup returned");
-  LETHE_CHECK(ShapeError, num_experts >= 1, "expert_counts [num_experts]: must be >= 1, got {}; correct num_experts",
+  check_sizes(
+      "expert_counts", "indices", "[T,k]", indices, {-1, -1}, "flatten batch and sequence to T");
+  check_dtype("expert_counts",
+              "indices",
+              indices,
+              at::kInt,
+              "pass what gate_select or gate_lookup returned");
+  LETHE_CHECK(ShapeError,
+              num_experts >= 1,
+              "expert_counts [num_experts]: must be >= 1, got {}; correct num_experts",
               num_experts);
 }
 
@@ -91,12 +113,21 @@ at::Tensor counts_autograd(const at::Tensor& indices, int64_t num_experts) {
   return expert_counts(indices, num_experts);
 }
 
-LETHE_REGISTER_OP(gate_select, "gate_select(Tensor scores, Tensor? bias, int k) -> Tensor", select_forward,
-                  select_meta, select_autograd)
-LETHE_REGISTER_OP(gate_lookup, "gate_lookup(Tensor token_ids, Tensor table) -> Tensor", lookup_forward, lookup_meta,
+LETHE_REGISTER_OP(gate_select,
+                  "gate_select(Tensor scores, Tensor? bias, int k) -> Tensor",
+                  select_forward,
+                  select_meta,
+                  select_autograd)
+LETHE_REGISTER_OP(gate_lookup,
+                  "gate_lookup(Tensor token_ids, Tensor table) -> Tensor",
+                  lookup_forward,
+                  lookup_meta,
                   lookup_autograd)
-LETHE_REGISTER_OP(expert_counts, "expert_counts(Tensor indices, int num_experts) -> Tensor", counts_forward,
-                  counts_meta, counts_autograd)
+LETHE_REGISTER_OP(expert_counts,
+                  "expert_counts(Tensor indices, int num_experts) -> Tensor",
+                  counts_forward,
+                  counts_meta,
+                  counts_autograd)
 
 }  // namespace
 
@@ -106,11 +137,13 @@ at::Tensor gate_select(const at::Tensor& scores, const OptionalTensor& bias, int
 }
 
 at::Tensor gate_lookup(const at::Tensor& token_ids, const at::Tensor& table) {
-  return LETHE_OP_HANDLE(gate_lookup, at::Tensor(const at::Tensor&, const at::Tensor&)).call(token_ids, table);
+  return LETHE_OP_HANDLE(gate_lookup, at::Tensor(const at::Tensor&, const at::Tensor&))
+      .call(token_ids, table);
 }
 
 at::Tensor expert_counts(const at::Tensor& indices, int64_t num_experts) {
-  return LETHE_OP_HANDLE(expert_counts, at::Tensor(const at::Tensor&, int64_t)).call(indices, num_experts);
+  return LETHE_OP_HANDLE(expert_counts, at::Tensor(const at::Tensor&, int64_t))
+      .call(indices, num_experts);
 }
 
 }  // namespace lethe::ops

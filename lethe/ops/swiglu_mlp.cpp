@@ -13,15 +13,20 @@ namespace {
 
 void check(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, double limit) {
   check_sizes("swiglu_mlp", "x", "[T,D]", x, {-1, -1}, "flatten batch and sequence to T");
-  check_sizes("swiglu_mlp", "fc2", "[D,I]", fc2, {x.size(1), -1}, "is it the weight of another layer?");
-  check_sizes("swiglu_mlp", "fc1", "[2I,D]", fc1, {2 * fc2.size(1), x.size(1)}, "its rows are [gate; up]");
+  check_sizes(
+      "swiglu_mlp", "fc2", "[D,I]", fc2, {x.size(1), -1}, "is it the weight of another layer?");
+  check_sizes(
+      "swiglu_mlp", "fc1", "[2I,D]", fc1, {2 * fc2.size(1), x.size(1)}, "its rows are [gate; up]");
   check_floating("swiglu_mlp", "x", x);
   check_dtype("swiglu_mlp", "fc1", fc1, x.scalar_type(), "it must be that of x");
   check_dtype("swiglu_mlp", "fc2", fc2, x.scalar_type(), "it must be that of x");
   check_limit("swiglu_mlp", limit);
 }
 
-at::Tensor forward(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, double limit) {
+at::Tensor forward(const at::Tensor& x,
+                   const at::Tensor& fc1,
+                   const at::Tensor& fc2,
+                   double limit) {
   check(x, fc1, fc2, limit);
   return reference::swiglu_mlp(x, fc1, fc2, limit);
 }
@@ -44,24 +49,36 @@ Tensors backward(const BackwardInput& in, double limit) {
   return {dx, d_fc1, d_fc2};
 }
 
-at::Tensor autograd(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, double limit) {
+at::Tensor autograd(const at::Tensor& x,
+                    const at::Tensor& fc1,
+                    const at::Tensor& fc2,
+                    double limit) {
   at::Tensor y;
   {
     const at::AutoDispatchBelowADInplaceOrView below;
     y = swiglu_mlp(x, fc1, fc2, limit);
   }
-  record("lethe::swiglu_mlp", {x, fc1, fc2}, {y}, {x, fc1, fc2},
-         [limit](const BackwardInput& in) { return backward(in, limit); });
+  record("lethe::swiglu_mlp", {x, fc1, fc2}, {y}, {x, fc1, fc2}, [limit](const BackwardInput& in) {
+    return backward(in, limit);
+  });
   return y;
 }
 
-LETHE_REGISTER_OP(swiglu_mlp, "swiglu_mlp(Tensor x, Tensor fc1, Tensor fc2, float limit) -> Tensor", forward, meta,
+LETHE_REGISTER_OP(swiglu_mlp,
+                  "swiglu_mlp(Tensor x, Tensor fc1, Tensor fc2, float limit) -> Tensor",
+                  forward,
+                  meta,
                   autograd)
 
 }  // namespace
 
-at::Tensor swiglu_mlp(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, double limit) {
-  return LETHE_OP_HANDLE(swiglu_mlp, at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, double))
+at::Tensor swiglu_mlp(const at::Tensor& x,
+                      const at::Tensor& fc1,
+                      const at::Tensor& fc2,
+                      double limit) {
+  return LETHE_OP_HANDLE(
+             swiglu_mlp,
+             at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, double))
       .call(x, fc1, fc2, limit);
 }
 

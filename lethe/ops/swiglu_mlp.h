@@ -13,14 +13,20 @@ namespace lethe::ops {
 /// fc1    [2I,D], rows [gate; up]: hub w1 above w3
 /// fc2    [D,I], hub w2
 /// limit  SwiGLU clamp, 0 = none
-/// Returns y [T,D] like x, contiguous. Differentiable in x, fc1 and fc2; saves only these and recomputes the fc1
-/// product. The clamp passes the gradient at equality. Double backward: error.
-/// Throws ShapeError, DtypeError, ConfigError (negative limit). Deterministic for a fixed thread count.
-/// Source: model spec 9.2.
-at::Tensor swiglu_mlp(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, double limit);
+/// Returns y [T,D] like x, contiguous. Differentiable in x, fc1 and fc2; saves only these and
+/// recomputes the fc1 product. The clamp passes the gradient at equality. Double backward: error.
+/// Throws ShapeError, DtypeError, ConfigError (negative limit). Deterministic for a fixed thread
+/// count. Source: model spec 9.2.
+at::Tensor swiglu_mlp(const at::Tensor& x,
+                      const at::Tensor& fc1,
+                      const at::Tensor& fc2,
+                      double limit);
 
 namespace reference {
-at::Tensor swiglu_mlp(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, double limit);
+at::Tensor swiglu_mlp(const at::Tensor& x,
+                      const at::Tensor& fc1,
+                      const at::Tensor& fc2,
+                      double limit);
 }
 
 }  // namespace lethe::ops

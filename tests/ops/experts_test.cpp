@@ -1,18 +1,19 @@
 #include "lethe/ops/experts.h"
 
-#include <gtest/gtest.h>
-#include <ATen/ops/rand.h>
-#include <ATen/ops/silu.h>
-
 #include <cmath>
 
-#include "lethe/base/error.h"
-#include "lethe/ops/gate.h"
 #include "support/expect_error.h"
 #include "support/golden.h"
 #include "support/gradcheck.h"
 #include "support/tensors.h"
 #include "support/tolerance.h"
+#include <gtest/gtest.h>
+
+#include <ATen/ops/rand.h>
+#include <ATen/ops/silu.h>
+
+#include "lethe/base/error.h"
+#include "lethe/ops/gate.h"
 
 namespace lethe {
 namespace {
@@ -41,7 +42,9 @@ at::Tensor all_to(std::vector<int32_t> experts, int64_t tokens) {
 // Redraws until no pre-activation lies so near the clamp that a finite difference would cross it.
 Leaves leaves_off_the_kinks(int64_t tokens, int64_t k, double limit) {
   for (;;) {
-    const Leaves in{random_leaf({tokens, kWidth}), random_leaf({tokens, k}), random_leaf({kExperts, 2 * kInner, kWidth}, 0.5),
+    const Leaves in{random_leaf({tokens, kWidth}),
+                    random_leaf({tokens, k}),
+                    random_leaf({kExperts, 2 * kInner, kWidth}, 0.5),
                     random_leaf({kExperts, kWidth, kInner}, 0.5)};
     const at::Tensor projected = at::matmul(in[0].detach(), in[2].detach().transpose(1, 2));
     if ((projected.abs() - limit).abs().min().item<double>() > 1e-5) return in;
@@ -50,12 +53,16 @@ Leaves leaves_off_the_kinks(int64_t tokens, int64_t k, double limit) {
 
 TEST(Experts, MatchesGoldenValuesAndGradients) {
   auto golden = test::load_safetensors(std::string(LETHE_GOLDEN_DIR) + "/unit/experts.safetensors");
-  const Leaves in{leaf_of(golden["x"]), leaf_of(golden["route_weights"]), leaf_of(golden["w13"]), leaf_of(golden["w2"])};
+  const Leaves in{leaf_of(golden["x"]),
+                  leaf_of(golden["route_weights"]),
+                  leaf_of(golden["w13"]),
+                  leaf_of(golden["w2"])};
   const at::Tensor y = run(in, golden["route_indices"], 1);
   test::expect_close_rms(y, golden["y"], test::kGoldenFp64, "y");
   const auto g = gradients(y, in, golden["d.y"]);
   const char* names[] = {"grad.x", "grad.route_weights", "grad.w13", "grad.w2"};
-  for (size_t i = 0; i < 4; ++i) test::expect_close_rms(g[i], golden[names[i]], test::kGoldenFp64, names[i]);
+  for (size_t i = 0; i < 4; ++i)
+    test::expect_close_rms(g[i], golden[names[i]], test::kGoldenFp64, names[i]);
 }
 
 TEST(Experts, GradientsMatchCentralDifferences) {
@@ -64,7 +71,9 @@ TEST(Experts, GradientsMatchCentralDifferences) {
     for (const int64_t tokens : test::kTokenCounts) {
       SCOPED_TRACE("limit " + std::to_string(limit) + ", tokens " + std::to_string(tokens));
       const at::Tensor indices = random_routes(tokens, 2);
-      const auto f = [&](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{run(in, indices, limit)}; };
+      const auto f = [&](const std::vector<at::Tensor>& in) {
+        return std::vector<at::Tensor>{run(in, indices, limit)};
+      };
       test::expect_gradients(f, leaves_off_the_kinks(tokens, 2, limit), 100);
     }
 }
@@ -77,7 +86,8 @@ at::Tensor token_by_token(const Leaves& in, const at::Tensor& indices, double li
     for (int64_t j = 0; j < indices.size(1); ++j) {
       const int64_t e = indices[t][j].item<int64_t>(), inner = in[3].size(2);
       const at::Tensor h = at::matmul(in[2][e], in[0][t]);
-      const at::Tensor a = at::silu(h.narrow(0, 0, inner).clamp_max(limit)) * h.narrow(0, inner, inner).clamp(-limit, limit);
+      const at::Tensor a = at::silu(h.narrow(0, 0, inner).clamp_max(limit)) *
+                           h.narrow(0, inner, inner).clamp(-limit, limit);
       y = y + at::matmul(in[3][e], a) * in[1][t][j];
     }
     rows.push_back(y);
@@ -93,19 +103,24 @@ TEST(Experts, EqualsOneTokenAtATimeForAnyNumberOfChoices) {
     const at::Tensor a = run(in, indices, 1), b = token_by_token(in, indices, 1);
     test::expect_close_rms(a, b, test::kSameMathsFp64, "y");
     const auto ga = gradients(a, in, dy), gb = gradients(b, in, dy);
-    for (size_t i = 0; i < 4; ++i) test::expect_close_rms(ga[i], gb[i], test::kSameMathsFp64, "gradient " + std::to_string(i));
+    for (size_t i = 0; i < 4; ++i)
+      test::expect_close_rms(ga[i], gb[i], test::kSameMathsFp64, "gradient " + std::to_string(i));
   }
 }
 
 TEST(Experts, ClampAppliesPerOperandInsideTheRoutedExpertsToo) {
-  const Leaves in{leaf_of(at::ones({1, 1})), leaf_of(at::full({1, 1}, 0.5)),
-                  leaf_of(at::tensor({20., -20.}, test::fp64()).view({1, 2, 1})), leaf_of(at::ones({1, 1, 1}))};
+  const Leaves in{leaf_of(at::ones({1, 1})),
+                  leaf_of(at::full({1, 1}, 0.5)),
+                  leaf_of(at::tensor({20., -20.}, test::fp64()).view({1, 2, 1})),
+                  leaf_of(at::ones({1, 1, 1}))};
   const at::Tensor y = run(in, all_to({0}, 1), 10);
   EXPECT_NEAR(y.item<double>(), 10 / (1 + std::exp(-10.0)) * -10 * 0.5, 1e-12);
   const auto g = gradients(y, in, at::ones({1, 1}));
   test::expect_bitwise(g[2], at::zeros({1, 2, 1}, test::fp64()), "beyond the clamp");
-  const Leaves edge{in[0], in[1], leaf_of(at::tensor({10., -10.}, test::fp64()).view({1, 2, 1})), in[3]};
-  const at::Tensor passed = gradients(run(edge, all_to({0}, 1), 10), {edge[2]}, at::ones({1, 1}))[0];
+  const Leaves edge{
+      in[0], in[1], leaf_of(at::tensor({10., -10.}, test::fp64()).view({1, 2, 1})), in[3]};
+  const at::Tensor passed =
+      gradients(run(edge, all_to({0}, 1), 10), {edge[2]}, at::ones({1, 1}))[0];
   EXPECT_LT(passed[0][0].item<double>(), -1);
   EXPECT_GT(passed[0][1].item<double>(), 1);
 }
@@ -118,16 +133,20 @@ TEST(Experts, ExpertsWithoutTokensGetDefinedZeroGradients) {
     test::expect_bitwise(g[2][e], at::zeros_like(in[2][e]), "fc1");
     test::expect_bitwise(g[3][e], at::zeros_like(in[3][e]), "fc2");
   }
-  for (const int64_t e : {1, 3}) EXPECT_GT(g[2][e].abs().sum().item<double>() * g[3][e].abs().sum().item<double>(), 0);
+  for (const int64_t e : {1, 3})
+    EXPECT_GT(g[2][e].abs().sum().item<double>() * g[3][e].abs().sum().item<double>(), 0);
 }
 
 TEST(Experts, ZeroTokensGiveAnEmptyResultAndZeroGradients) {
-  const Leaves in{random_leaf({0, kWidth}), random_leaf({0, 2}), random_leaf({kExperts, 2 * kInner, kWidth}),
+  const Leaves in{random_leaf({0, kWidth}),
+                  random_leaf({0, 2}),
+                  random_leaf({kExperts, 2 * kInner, kWidth}),
                   random_leaf({kExperts, kWidth, kInner})};
   const at::Tensor y = run(in, at::zeros({0, 2}, at::kInt), 1);
   EXPECT_EQ(y.sizes(), at::IntArrayRef({0, kWidth}));
   const auto g = gradients(y, in, y.detach());
-  for (size_t i = 0; i < 4; ++i) test::expect_bitwise(g[i], at::zeros_like(in[i]), "gradient " + std::to_string(i));
+  for (size_t i = 0; i < 4; ++i)
+    test::expect_bitwise(g[i], at::zeros_like(in[i]), "gradient " + std::to_string(i));
 }
 
 TEST(Experts, OnlyTheNeededGradientsAreRequiredOfTheCaller) {
@@ -138,24 +157,32 @@ TEST(Experts, OnlyTheNeededGradientsAreRequiredOfTheCaller) {
   for (size_t only = 0; only < 4; ++only) {
     Leaves some;
     for (size_t i = 0; i < 4; ++i) some.push_back(i == only ? all[i] : all[i].detach());
-    test::expect_bitwise(gradients(run(some, indices, 1), {some[only]}, dy)[0], expected[only], "input " + std::to_string(only));
+    test::expect_bitwise(gradients(run(some, indices, 1), {some[only]}, dy)[0],
+                         expected[only],
+                         "input " + std::to_string(only));
   }
 }
 
 TEST(Experts, TwoRunsAreBitwiseEqual) {
   at::manual_seed(25);
-  const Leaves in{leaf_of(at::randn({64, 24}), at::kFloat), leaf_of(at::rand({64, 3}), at::kFloat),
-                  leaf_of(at::randn({8, 40, 24}), at::kFloat), leaf_of(at::randn({8, 24, 20}), at::kFloat)};
+  const Leaves in{leaf_of(at::randn({64, 24}), at::kFloat),
+                  leaf_of(at::rand({64, 3}), at::kFloat),
+                  leaf_of(at::randn({8, 40, 24}), at::kFloat),
+                  leaf_of(at::randn({8, 24, 20}), at::kFloat)};
   const at::Tensor indices = random_routes(64, 3, 8), dy = at::randn({64, 24});
   const at::Tensor a = run(in, indices, 1), b = run(in, indices, 1);
   test::expect_bitwise(a, b, "y");
   const auto ga = gradients(a, in, dy), gb = gradients(b, in, dy);
-  for (size_t i = 0; i < 4; ++i) test::expect_bitwise(ga[i], gb[i], "gradient " + std::to_string(i));
+  for (size_t i = 0; i < 4; ++i)
+    test::expect_bitwise(ga[i], gb[i], "gradient " + std::to_string(i));
 }
 
 TEST(Experts, Float32AgreesWithFloat64) {
   at::manual_seed(26);
-  const std::vector<at::Tensor> values{at::randn({33, 24}), at::rand({33, 2}), at::randn({8, 40, 24}) * 0.3, at::randn({8, 24, 20}) * 0.2};
+  const std::vector<at::Tensor> values{at::randn({33, 24}),
+                                       at::rand({33, 2}),
+                                       at::randn({8, 40, 24}) * 0.3,
+                                       at::randn({8, 24, 20}) * 0.2};
   const at::Tensor indices = random_routes(33, 2, 8), dy = at::randn({33, 24});
   Leaves narrow, wide;
   for (const at::Tensor& t : values) {
@@ -165,7 +192,8 @@ TEST(Experts, Float32AgreesWithFloat64) {
   const at::Tensor a = run(narrow, indices, 1), b = run(wide, indices, 1);
   test::expect_close_rms(a, b, test::kSameMathsFp32, "y");
   const auto ga = gradients(a, narrow, dy), gb = gradients(b, wide, dy);
-  for (size_t i = 0; i < 4; ++i) test::expect_close_rms(ga[i], gb[i], test::kSameMathsFp32, "gradient " + std::to_string(i));
+  for (size_t i = 0; i < 4; ++i)
+    test::expect_close_rms(ga[i], gb[i], test::kSameMathsFp32, "gradient " + std::to_string(i));
 }
 
 TEST(Experts, StridedInputsGiveTheSameResult) {
@@ -179,27 +207,44 @@ TEST(Experts, StridedInputsGiveTheSameResult) {
   EXPECT_TRUE(a.is_contiguous());
   test::expect_close_rms(a, b, test::kSameMathsFp64, "y");
   const auto ga = gradients(a, strided, dy.t().contiguous().t()), gb = gradients(b, packed, dy);
-  for (size_t i = 0; i < 4; ++i) test::expect_close_rms(ga[i], gb[i], test::kSameMathsFp64, "gradient " + std::to_string(i));
+  for (size_t i = 0; i < 4; ++i)
+    test::expect_close_rms(ga[i], gb[i], test::kSameMathsFp64, "gradient " + std::to_string(i));
 }
 
 TEST(Experts, MetaTensorsGiveTheShape) {
   const auto meta = at::TensorOptions().device(at::kMeta);
-  const at::Tensor y = ops::experts(at::empty({7, 6}, meta), at::empty({7, 2}, meta), at::empty({7, 2}, meta.dtype(at::kInt)),
-                                    at::empty({5, 8, 6}, meta), at::empty({5, 6, 4}, meta), 1);
+  const at::Tensor y = ops::experts(at::empty({7, 6}, meta),
+                                    at::empty({7, 2}, meta),
+                                    at::empty({7, 2}, meta.dtype(at::kInt)),
+                                    at::empty({5, 8, 6}, meta),
+                                    at::empty({5, 6, 4}, meta),
+                                    1);
   EXPECT_TRUE(y.is_meta() && y.sizes() == at::IntArrayRef({7, 6}));
 }
 
 TEST(Experts, WrongArgumentsNameRuleValueAndRemedy) {
-  const at::Tensor x = at::ones({2, 6}), w = at::ones({2, 2}), fc1 = at::ones({5, 8, 6}), fc2 = at::ones({5, 6, 4});
+  const at::Tensor x = at::ones({2, 6}), w = at::ones({2, 2}), fc1 = at::ones({5, 8, 6}),
+                   fc2 = at::ones({5, 6, 4});
   const at::Tensor indices = all_to({0, 4}, 2);
-  test::expect_error<ShapeError>([&] { ops::experts(x, at::ones({2, 3}), indices, fc1, fc2, 1); },
-                                 {"experts", "weights must be [T,k] = [2,2]", "got [2,3]"});
-  test::expect_error<ShapeError>([&] { ops::experts(x, w, indices, at::ones({5, 4, 6}), fc2, 1); },
-                                 {"fc1 must be [E,2I,D] = [5,8,6]", "[gate; up]"});
-  test::expect_error<DtypeError>([&] { ops::experts(x, w, indices.to(at::kLong), fc1, fc2, 1); }, {"indices must be int32"});
-  test::expect_error<DataError>([&] { ops::experts(x, w, all_to({0, 5}, 2), fc1, fc2, 1); },
-                                {"[0, 5)", "got 5 at token 0, choice 1", "number of experts"});
-  test::expect_error<ConfigError>([&] { ops::experts(x, w, indices, fc1, fc2, -2); }, {"swiglu_limit", "got -2"});
+  test::expect_error<ShapeError>(
+      [&] {
+        ops::experts(x, at::ones({2, 3}), indices, fc1, fc2, 1);
+      },
+      {"experts", "weights must be [T,k] = [2,2]", "got [2,3]"});
+  test::expect_error<ShapeError>(
+      [&] {
+        ops::experts(x, w, indices, at::ones({5, 4, 6}), fc2, 1);
+      },
+      {"fc1 must be [E,2I,D] = [5,8,6]", "[gate; up]"});
+  test::expect_error<DtypeError>([&] { ops::experts(x, w, indices.to(at::kLong), fc1, fc2, 1); },
+                                 {"indices must be int32"});
+  test::expect_error<DataError>(
+      [&] {
+        ops::experts(x, w, all_to({0, 5}, 2), fc1, fc2, 1);
+      },
+      {"[0, 5)", "got 5 at token 0, choice 1", "number of experts"});
+  test::expect_error<ConfigError>([&] { ops::experts(x, w, indices, fc1, fc2, -2); },
+                                  {"swiglu_limit", "got -2"});
 }
 
 }  // namespace

@@ -1,40 +1,29 @@
 #include "lethe/ops/gate.h"
 
-#include <gtest/gtest.h>
-#include <ATen/ops/ones_like.h>
-#include <ATen/ops/rand.h>
-#include <ATen/ops/randint.h>
-
-#include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <limits>
-#include <numeric>
 
-#include "lethe/base/error.h"
 #include "support/expect_error.h"
 #include "support/golden.h"
 #include "support/gradcheck.h"
+#include "support/routes.h"
 #include "support/tensors.h"
 #include "support/tolerance.h"
+#include <gtest/gtest.h>
+
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/rand.h>
+
+#include "lethe/base/error.h"
 
 namespace lethe {
 namespace {
 
+using test::expect_ids;
 using test::gradients;
+using test::ids;
 using test::leaf_of;
 using test::random_leaf;
-
-at::Tensor row(std::vector<double> values) { return at::tensor(values, test::fp64()).unsqueeze(0); }
-
-at::Tensor ids(std::vector<int64_t> values) {
-  return at::tensor(values, at::TensorOptions().dtype(at::kLong)).to(at::kInt).unsqueeze(0);
-}
-
-void expect_ids(const at::Tensor& got, const at::Tensor& want, const char* what) {
-  ASSERT_EQ(got.scalar_type(), at::kInt) << what;
-  test::expect_bitwise(got, want.to(at::kInt), what);
-}
+using test::row;
 
 std::map<std::string, at::Tensor> unit(const std::string& name) {
   return test::load_safetensors(std::string(LETHE_GOLDEN_DIR) + "/unit/" + name + ".safetensors");
@@ -84,69 +73,32 @@ TEST(GateScores, GradientsMatchCentralDifferences) {
 
 TEST(GateScores, Float32AgreesWithFloat64) {
   at::manual_seed(2);
-  const at::Tensor wide = random_leaf({33, 8}, 4), narrow = leaf_of(wide, at::kFloat), dy = at::randn({33, 8});
+  const at::Tensor wide = random_leaf({33, 8}, 4), narrow = leaf_of(wide, at::kFloat),
+                   dy = at::randn({33, 8});
   const at::Tensor exact = leaf_of(narrow);
   for (const char* function : {"sqrtsoftplus", "sigmoid", "softmax"}) {
     const at::Tensor a = ops::gate_scores(narrow, function), b = ops::gate_scores(exact, function);
     test::expect_close_rms(a, b, test::kSameMathsFp32, function);
-    test::expect_close_rms(gradients(a, {narrow}, dy)[0], gradients(b, {exact}, dy)[0], test::kSameMathsFp32, function);
+    test::expect_close_rms(gradients(a, {narrow}, dy)[0],
+                           gradients(b, {exact}, dy)[0],
+                           test::kSameMathsFp32,
+                           function);
   }
 }
 
 TEST(GateScores, UnknownFunctionListsTheNames) {
-  test::expect_error<ConfigError>([] { ops::gate_scores(at::zeros({2, 4}), "relu"); },
-                                  {"gate_scores", "sqrtsoftplus, sigmoid or softmax", "'relu'", "scoring_func"});
-  test::expect_error<DtypeError>([] { ops::gate_scores(at::zeros({2, 4}, at::kInt), "softmax"); }, {"logits", "int32"});
-  test::expect_error<ShapeError>([] { ops::gate_scores(at::zeros({4}), "softmax"); }, {"logits", "[T,E]", "[4]"});
-}
-
-TEST(GateSelect, TiesGoToTheHigherScoreThenTheLowerExpert) {
-  expect_ids(ops::gate_select(row({1, 2, 2, 2, 3}), {}, 3), ids({1, 2, 4}), "three of a kind");
-  expect_ids(ops::gate_select(row({0, 0, 0, 0}), {}, 2), ids({0, 1}), "all equal");
-  expect_ids(ops::gate_select(row({-1, -0.0, 0.0, -0.0}), {}, 2), ids({1, 2}), "-0 counts as +0");
-  expect_ids(ops::gate_select(row({-0.0, 0.0, -1}), {}, 1), ids({0}), "-0 is not below +0");
-}
-
-std::vector<int64_t> best_by_definition(const std::vector<double>& sum, size_t k) {
-  std::vector<int64_t> order(sum.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&sum](int64_t a, int64_t b) {
-    const double x = sum[static_cast<size_t>(a)], y = sum[static_cast<size_t>(b)];
-    return x != y ? x > y : a < b;
-  });
-  order.resize(k);
-  std::sort(order.begin(), order.end());
-  return order;
-}
-
-TEST(GateSelect, EqualsTheDefinitionOnScoresFullOfTies) {
-  at::manual_seed(3);
-  for (const int64_t experts : {8, 33, 384}) {
-    const at::Tensor scores = at::randint(0, 5, {64, experts}, at::kFloat) * 0.25;
-    const at::Tensor bias = at::randint(-2, 3, {experts}, at::kFloat) * 0.25;
-    const at::Tensor got = ops::gate_select(scores, bias, 6);
-    const at::Tensor sum = (scores + bias).to(at::kDouble);
-    for (int64_t t = 0; t < 64; ++t) {
-      const double* begin = sum[t].const_data_ptr<double>();
-      expect_ids(got.narrow(0, t, 1), ids(best_by_definition({begin, begin + experts}, 6)), "row");
-    }
-  }
-}
-
-TEST(GateSelect, BiasFlipsTheChoiceAndLeavesTheWeightsUnbiased) {
-  const at::Tensor scores = row({0.9, 0.8, 0.3, 0.1}), bias = at::tensor({0., 0., 1., 0.}, test::fp64());
-  expect_ids(ops::gate_select(scores, {}, 2), ids({0, 1}), "without bias");
-  const at::Tensor chosen = ops::gate_select(scores, bias, 2);
-  expect_ids(chosen, ids({0, 2}), "with bias");
-  const at::Tensor w = ops::gate_weights(scores, chosen, true, 1.5);
-  test::expect_close_rms(w, row({0.9 / 1.2 * 1.5, 0.3 / 1.2 * 1.5}), test::kSameMathsFp64, "weights");
-}
-
-TEST(GateSelect, WrongArgumentsNameRuleValueAndRemedy) {
-  const at::Tensor scores = at::zeros({3, 4});
-  test::expect_error<ShapeError>([&] { ops::gate_select(scores, {}, 5); }, {"gate_select [k]", "[1, 4]", "got 5"});
-  test::expect_error<ShapeError>([&] { ops::gate_select(scores, at::zeros({5}), 2); },
-                                 {"bias must be [E] = [4]", "got [5]", "another layer"});
+  test::expect_error<ConfigError>(
+      [] {
+        ops::gate_scores(at::zeros({2, 4}), "relu");
+      },
+      {"gate_scores", "sqrtsoftplus, sigmoid or softmax", "'relu'", "scoring_func"});
+  test::expect_error<DtypeError>(
+      [] {
+        ops::gate_scores(at::zeros({2, 4}, at::kInt), "softmax");
+      },
+      {"logits", "int32"});
+  test::expect_error<ShapeError>([] { ops::gate_scores(at::zeros({4}), "softmax"); },
+                                 {"logits", "[T,E]", "[4]"});
 }
 
 TEST(GateWeights, GradientsMatchCentralDifferences) {
@@ -170,17 +122,37 @@ TEST(GateWeights, AllZeroScoresGiveZeroWeightsInsteadOfNaN) {
 
 TEST(GateWeights, IdsOutOfOrderOrRangeAreRefused) {
   const at::Tensor scores = at::ones({1, 4});
-  test::expect_error<DataError>([&] { ops::gate_weights(scores, ids({2, 1}), true, 1); }, {"ascend strictly", "token 0"});
-  test::expect_error<DataError>([&] { ops::gate_weights(scores, ids({1, 1}), true, 1); }, {"ascend strictly", "token 0"});
-  test::expect_error<DataError>([&] { ops::gate_weights(scores, ids({1, 4}), true, 1); },
-                                {"[0, 4)", "got 4", "token 0, choice 1"});
-  test::expect_error<DataError>([&] { ops::gate_weights(scores, ids({-1, 1}), true, 1); }, {"[0, 4)", "got -1"});
-  test::expect_error<DtypeError>([&] { ops::gate_weights(scores, ids({0, 1}).to(at::kLong), true, 1); },
-                                 {"indices must be int32", "int64"});
+  test::expect_error<DataError>(
+      [&] {
+        ops::gate_weights(scores, ids({2, 1}), true, 1);
+      },
+      {"ascend strictly", "token 0"});
+  test::expect_error<DataError>(
+      [&] {
+        ops::gate_weights(scores, ids({1, 1}), true, 1);
+      },
+      {"ascend strictly", "token 0"});
+  test::expect_error<DataError>(
+      [&] {
+        ops::gate_weights(scores, ids({1, 4}), true, 1);
+      },
+      {"[0, 4)", "got 4", "token 0, choice 1"});
+  test::expect_error<DataError>(
+      [&] {
+        ops::gate_weights(scores, ids({-1, 1}), true, 1);
+      },
+      {"[0, 4)", "got -1"});
+  test::expect_error<DtypeError>(
+      [&] {
+        ops::gate_weights(scores, ids({0, 1}).to(at::kLong), true, 1);
+      },
+      {"indices must be int32", "int64"});
 }
 
-// The whole gate against the peer: logits, scores, choice, weights and the gradients of x and the gate's weight.
-void expect_gate(std::map<std::string, at::Tensor>& golden, const std::function<at::Tensor(const at::Tensor&)>& choose) {
+// The whole gate against the peer: logits, scores, choice, weights and the gradients of x and the
+// gate's weight.
+void expect_gate(std::map<std::string, at::Tensor>& golden,
+                 const std::function<at::Tensor(const at::Tensor&)>& choose) {
   const at::Tensor x = leaf_of(golden["x"]), weight = leaf_of(golden["weight"]);
   const at::Tensor scores = ops::gate_scores(at::matmul(x, weight.t()), "sqrtsoftplus");
   const at::Tensor chosen = choose(scores);
@@ -196,72 +168,61 @@ void expect_gate(std::map<std::string, at::Tensor>& golden, const std::function<
 
 TEST(Gate, ScoredLayerMatchesGoldenValuesAndGradients) {
   auto golden = unit("gate_scored");
-  expect_gate(golden, [&](const at::Tensor& scores) { return ops::gate_select(scores, golden["bias"], 2); });
+  expect_gate(golden, [&](const at::Tensor& scores) {
+    return ops::gate_select(scores, golden["bias"], 2);
+  });
 }
 
 TEST(Gate, HashLayerMatchesGoldenValuesAndGradients) {
   auto golden = unit("gate_hash");
   const at::Tensor table = golden["tid2eid"].to(at::kInt);
-  expect_gate(golden, [&](const at::Tensor&) { return ops::gate_lookup(golden["ids"].reshape({-1}), table); });
-}
-
-TEST(GateLookup, TableOfTheWholeVocabularyTakesLessThanASecond) {
-  const int64_t vocab = 129280, k = 6, experts = 256;
-  const auto start = std::chrono::steady_clock::now();
-  const at::Tensor table = (at::arange(vocab * k) % experts).to(at::kInt).view({vocab, k});
-  const at::Tensor got = ops::gate_lookup(at::arange(vocab), table);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
-  ASSERT_EQ(got.sizes(), table.sizes());
-  EXPECT_TRUE((got.narrow(1, 1, k - 1) > got.narrow(1, 0, k - 1)).all().item<bool>());
-  EXPECT_FALSE(got.requires_grad() || table.requires_grad());
-}
-
-TEST(GateLookup, TokenOutsideTheTableIsNamed) {
-  const at::Tensor table = at::zeros({10, 2}, at::kInt);
-  const auto lookup = [&](int64_t id) {
-    ops::gate_lookup(at::tensor({int64_t{3}, id}, at::TensorOptions().dtype(at::kLong)), table);
-  };
-  test::expect_error<DataError>([&] { lookup(10); }, {"[0, 10)", "got 10 at token 1", "vocabulary"});
-  test::expect_error<DataError>([&] { lookup(-1); }, {"[0, 10)", "got -1 at token 1"});
-  test::expect_error<DtypeError>([&] { ops::gate_lookup(at::zeros({2}, at::kInt), table); }, {"token_ids", "int64"});
-}
-
-TEST(ExpertCounts, CountsEveryRouteOnceAndKeepsEmptyExperts) {
-  const at::Tensor counts = ops::expert_counts(at::cat({ids({0, 3}), ids({0, 1}), ids({0, 3})}), 5);
-  test::expect_bitwise(counts, at::tensor({3, 1, 0, 2, 0}, at::TensorOptions().dtype(at::kLong)), "counts");
-  test::expect_error<DataError>([] { ops::expert_counts(ids({0, 5}), 5); }, {"expert_counts", "[0, 5)", "got 5"});
+  expect_gate(golden, [&](const at::Tensor&) {
+    return ops::gate_lookup(golden["ids"].reshape({-1}), table);
+  });
 }
 
 TEST(Gate, ZeroTokensAndStridedInputsWork) {
-  const at::Tensor none = leaf_of(at::zeros({0, 4})), scores = ops::gate_scores(none, "sqrtsoftplus");
-  const at::Tensor chosen = ops::gate_select(scores, {}, 2), w = ops::gate_weights(scores, chosen, true, 1);
+  const at::Tensor none = leaf_of(at::zeros({0, 4})),
+                   scores = ops::gate_scores(none, "sqrtsoftplus");
+  const at::Tensor chosen = ops::gate_select(scores, {}, 2),
+                   w = ops::gate_weights(scores, chosen, true, 1);
   EXPECT_EQ(w.sizes(), at::IntArrayRef({0, 2}));
   EXPECT_EQ(gradients(w, {none}, w.detach())[0].sizes(), none.sizes());
   EXPECT_EQ(ops::expert_counts(chosen, 4).sum().item<int64_t>(), 0);
-  EXPECT_EQ(ops::gate_lookup(at::zeros({0}, at::kLong), at::zeros({3, 2}, at::kInt)).sizes(), at::IntArrayRef({0, 2}));
+  EXPECT_EQ(ops::gate_lookup(at::zeros({0}, at::kLong), at::zeros({3, 2}, at::kInt)).sizes(),
+            at::IntArrayRef({0, 2}));
 
   at::manual_seed(5);
   const at::Tensor strided = at::randn({8, 9}, test::fp64()).t(), packed = strided.contiguous();
-  const at::Tensor a = ops::gate_scores(strided, "sqrtsoftplus"), b = ops::gate_scores(packed, "sqrtsoftplus");
+  const at::Tensor a = ops::gate_scores(strided, "sqrtsoftplus"),
+                   b = ops::gate_scores(packed, "sqrtsoftplus");
   test::expect_bitwise(a, b, "scores");
-  const at::Tensor ids_a = ops::gate_select(b.t().contiguous().t(), {}, 3), ids_b = ops::gate_select(b, {}, 3);
+  const at::Tensor ids_a = ops::gate_select(b.t().contiguous().t(), {}, 3),
+                   ids_b = ops::gate_select(b, {}, 3);
   test::expect_bitwise(ids_a, ids_b, "ids");
-  test::expect_bitwise(ops::gate_weights(b.t().contiguous().t(), ids_b.t().contiguous().t(), true, 1),
-                       ops::gate_weights(b, ids_b, true, 1), "weights");
+  test::expect_bitwise(
+      ops::gate_weights(b.t().contiguous().t(), ids_b.t().contiguous().t(), true, 1),
+      ops::gate_weights(b, ids_b, true, 1),
+      "weights");
 }
 
 TEST(Gate, MetaTensorsGiveShapesAndDtypes) {
   const auto meta = at::TensorOptions().device(at::kMeta);
   const at::Tensor s = ops::gate_scores(at::empty({7, 4}, meta.dtype(at::kDouble)), "sqrtsoftplus");
-  EXPECT_TRUE(s.is_meta() && s.scalar_type() == at::kDouble && s.sizes() == at::IntArrayRef({7, 4}));
+  EXPECT_TRUE(s.is_meta() && s.scalar_type() == at::kDouble &&
+              s.sizes() == at::IntArrayRef({7, 4}));
   const at::Tensor chosen = ops::gate_select(s, at::empty({4}, meta), 2);
-  EXPECT_TRUE(chosen.is_meta() && chosen.scalar_type() == at::kInt && chosen.sizes() == at::IntArrayRef({7, 2}));
-  const at::Tensor looked_up = ops::gate_lookup(at::empty({7}, meta.dtype(at::kLong)), at::empty({9, 2}, meta.dtype(at::kInt)));
+  EXPECT_TRUE(chosen.is_meta() && chosen.scalar_type() == at::kInt &&
+              chosen.sizes() == at::IntArrayRef({7, 2}));
+  const at::Tensor looked_up = ops::gate_lookup(at::empty({7}, meta.dtype(at::kLong)),
+                                                at::empty({9, 2}, meta.dtype(at::kInt)));
   EXPECT_TRUE(looked_up.is_meta() && looked_up.sizes() == at::IntArrayRef({7, 2}));
   const at::Tensor w = ops::gate_weights(s, chosen, true, 1);
-  EXPECT_TRUE(w.is_meta() && w.scalar_type() == at::kDouble && w.sizes() == at::IntArrayRef({7, 2}));
+  EXPECT_TRUE(w.is_meta() && w.scalar_type() == at::kDouble &&
+              w.sizes() == at::IntArrayRef({7, 2}));
   const at::Tensor counts = ops::expert_counts(chosen, 4);
-  EXPECT_TRUE(counts.is_meta() && counts.scalar_type() == at::kLong && counts.sizes() == at::IntArrayRef({4}));
+  EXPECT_TRUE(counts.is_meta() && counts.scalar_type() == at::kLong &&
+              counts.sizes() == at::IntArrayRef({4}));
 }
 
 }  // namespace

@@ -1,15 +1,15 @@
 #include "lethe/ops/swiglu_mlp.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 
-#include "lethe/base/error.h"
 #include "support/expect_error.h"
 #include "support/golden.h"
 #include "support/gradcheck.h"
 #include "support/tensors.h"
 #include "support/tolerance.h"
+#include <gtest/gtest.h>
+
+#include "lethe/base/error.h"
 
 namespace lethe {
 namespace {
@@ -19,8 +19,10 @@ using test::leaf_of;
 using test::random_leaf;
 
 TEST(SwigluMlp, MatchesGoldenValuesAndGradients) {
-  auto golden = test::load_safetensors(std::string(LETHE_GOLDEN_DIR) + "/unit/shared_expert.safetensors");
-  const at::Tensor x = leaf_of(golden["x"]), fc1 = leaf_of(at::cat({golden["w1"], golden["w3"]})), fc2 = leaf_of(golden["w2"]);
+  auto golden =
+      test::load_safetensors(std::string(LETHE_GOLDEN_DIR) + "/unit/shared_expert.safetensors");
+  const at::Tensor x = leaf_of(golden["x"]), fc1 = leaf_of(at::cat({golden["w1"], golden["w3"]})),
+                   fc2 = leaf_of(golden["w2"]);
   const at::Tensor y = ops::swiglu_mlp(x, fc1, fc2, 1);
   test::expect_close_rms(y, golden["y"], test::kGoldenFp64, "y");
   const auto g = gradients(y, {x, fc1, fc2}, golden["d.y"]);
@@ -60,7 +62,8 @@ struct Response {
   double y, d_gate, d_up;
 };
 
-// One token, one channel: fc1 = [gate; up] applied to x = 1, so that d fc1 is the gradient at the pre-activations.
+// One token, one channel: fc1 = [gate; up] applied to x = 1, so that d fc1 is the gradient at the
+// pre-activations.
 Response respond(Pair pre, double limit) {
   const at::Tensor x = leaf_of(at::ones({1, 1})), fc2 = leaf_of(at::ones({1, 1}));
   const at::Tensor fc1 = leaf_of(at::tensor({pre.gate, pre.up}, test::fp64()).view({2, 1}));
@@ -69,7 +72,9 @@ Response respond(Pair pre, double limit) {
   return {y.item<double>(), g[0].item<double>(), g[1].item<double>()};
 }
 
-double silu(double v) { return v / (1 + std::exp(-v)); }
+double silu(double v) {
+  return v / (1 + std::exp(-v));
+}
 
 double silu_slope(double v) {
   const double s = 1 / (1 + std::exp(-v));
@@ -90,7 +95,8 @@ TEST(SwigluMlp, ClampBoundsTheGateAboveAndUpOnBothSides) {
 }
 
 TEST(SwigluMlp, ClampPassesTheGradientAtEquality) {
-  const Response at_gate = respond({10, 2}, 10), above = respond({std::nextafter(10.0, 11.0), 2}, 10);
+  const Response at_gate = respond({10, 2}, 10),
+                 above = respond({std::nextafter(10.0, 11.0), 2}, 10);
   EXPECT_NEAR(at_gate.d_gate, silu_slope(10) * 2, 1e-12);
   EXPECT_EQ(above.d_gate, 0);
   for (const double side : {1.0, -1.0}) {
@@ -107,17 +113,20 @@ TEST(SwigluMlp, LimitZeroMeansNoClamp) {
 
 TEST(SwigluMlp, Float32AgreesWithFloat64) {
   at::manual_seed(12);
-  const at::Tensor x = at::randn({33, 24}), fc1 = at::randn({40, 24}) * 0.3, fc2 = at::randn({24, 20}) * 0.2;
+  const at::Tensor x = at::randn({33, 24}), fc1 = at::randn({40, 24}) * 0.3,
+                   fc2 = at::randn({24, 20}) * 0.2;
   const at::Tensor dy = at::randn({33, 24});
   std::vector<at::Tensor> narrow, wide;
   for (const at::Tensor& t : {x, fc1, fc2}) {
     narrow.push_back(leaf_of(t, at::kFloat));
     wide.push_back(leaf_of(t));
   }
-  const at::Tensor a = ops::swiglu_mlp(narrow[0], narrow[1], narrow[2], 1), b = ops::swiglu_mlp(wide[0], wide[1], wide[2], 1);
+  const at::Tensor a = ops::swiglu_mlp(narrow[0], narrow[1], narrow[2], 1),
+                   b = ops::swiglu_mlp(wide[0], wide[1], wide[2], 1);
   test::expect_close_rms(a, b, test::kSameMathsFp32, "y");
   const auto ga = gradients(a, narrow, dy), gb = gradients(b, wide, dy);
-  for (size_t i = 0; i < 3; ++i) test::expect_close_rms(ga[i], gb[i], test::kSameMathsFp32, "gradient " + std::to_string(i));
+  for (size_t i = 0; i < 3; ++i)
+    test::expect_close_rms(ga[i], gb[i], test::kSameMathsFp32, "gradient " + std::to_string(i));
 }
 
 TEST(SwigluMlp, ZeroTokensGiveZeroWeightGradients) {
@@ -131,31 +140,48 @@ TEST(SwigluMlp, ZeroTokensGiveZeroWeightGradients) {
 
 TEST(SwigluMlp, StridedInputsGiveTheSameResult) {
   at::manual_seed(13);
-  const auto strided = [](int64_t rows, int64_t columns) { return at::randn({columns, rows}, test::fp64()).t(); };
+  const auto strided = [](int64_t rows, int64_t columns) {
+    return at::randn({columns, rows}, test::fp64()).t();
+  };
   const at::Tensor x = strided(9, 6), fc1 = strided(8, 6), fc2 = strided(6, 4);
-  const at::Tensor packed_x = leaf_of(x.contiguous()), packed_fc1 = leaf_of(fc1.contiguous()), packed_fc2 = leaf_of(fc2.contiguous());
-  const at::Tensor view_x = x.detach().requires_grad_(), view_fc1 = fc1.detach().requires_grad_(), view_fc2 = fc2.detach().requires_grad_();
+  const at::Tensor packed_x = leaf_of(x.contiguous()), packed_fc1 = leaf_of(fc1.contiguous()),
+                   packed_fc2 = leaf_of(fc2.contiguous());
+  const at::Tensor view_x = x.detach().requires_grad_(), view_fc1 = fc1.detach().requires_grad_(),
+                   view_fc2 = fc2.detach().requires_grad_();
   const at::Tensor dy = at::randn({6, 9}, test::fp64()).t();
-  const at::Tensor a = ops::swiglu_mlp(view_x, view_fc1, view_fc2, 1), b = ops::swiglu_mlp(packed_x, packed_fc1, packed_fc2, 1);
+  const at::Tensor a = ops::swiglu_mlp(view_x, view_fc1, view_fc2, 1),
+                   b = ops::swiglu_mlp(packed_x, packed_fc1, packed_fc2, 1);
   EXPECT_TRUE(a.is_contiguous());
   test::expect_close_rms(a, b, test::kSameMathsFp64, "y");
-  const auto ga = gradients(a, {view_x, view_fc1, view_fc2}, dy), gb = gradients(b, {packed_x, packed_fc1, packed_fc2}, dy);
-  for (size_t i = 0; i < 3; ++i) test::expect_close_rms(ga[i], gb[i], test::kSameMathsFp64, "gradient " + std::to_string(i));
+  const auto ga = gradients(a, {view_x, view_fc1, view_fc2}, dy),
+             gb = gradients(b, {packed_x, packed_fc1, packed_fc2}, dy);
+  for (size_t i = 0; i < 3; ++i)
+    test::expect_close_rms(ga[i], gb[i], test::kSameMathsFp64, "gradient " + std::to_string(i));
 }
 
 TEST(SwigluMlp, MetaTensorsGiveTheShape) {
   const auto meta = at::TensorOptions().device(at::kMeta);
-  const at::Tensor y = ops::swiglu_mlp(at::empty({7, 6}, meta), at::empty({8, 6}, meta), at::empty({6, 4}, meta), 1);
+  const at::Tensor y =
+      ops::swiglu_mlp(at::empty({7, 6}, meta), at::empty({8, 6}, meta), at::empty({6, 4}, meta), 1);
   EXPECT_TRUE(y.is_meta() && y.sizes() == at::IntArrayRef({7, 6}));
 }
 
 TEST(SwigluMlp, WrongArgumentsNameRuleValueAndRemedy) {
   const at::Tensor x = at::ones({2, 6}), fc1 = at::ones({8, 6}), fc2 = at::ones({6, 4});
-  test::expect_error<ShapeError>([&] { ops::swiglu_mlp(x, at::ones({4, 6}), fc2, 1); },
-                                 {"swiglu_mlp", "fc1 must be [2I,D] = [8,6]", "got [4,6]", "[gate; up]"});
-  test::expect_error<ShapeError>([&] { ops::swiglu_mlp(at::ones({2, 3, 6}), fc1, fc2, 1); }, {"x must be [T,D]", "[2,3,6]"});
-  test::expect_error<DtypeError>([&] { ops::swiglu_mlp(x, fc1.to(at::kDouble), fc2, 1); }, {"fc1 must be float32", "float64"});
-  test::expect_error<ConfigError>([&] { ops::swiglu_mlp(x, fc1, fc2, -1); }, {"swiglu_limit", ">= 0", "got -1"});
+  test::expect_error<ShapeError>(
+      [&] {
+        ops::swiglu_mlp(x, at::ones({4, 6}), fc2, 1);
+      },
+      {"swiglu_mlp", "fc1 must be [2I,D] = [8,6]", "got [4,6]", "[gate; up]"});
+  test::expect_error<ShapeError>(
+      [&] {
+        ops::swiglu_mlp(at::ones({2, 3, 6}), fc1, fc2, 1);
+      },
+      {"x must be [T,D]", "[2,3,6]"});
+  test::expect_error<DtypeError>([&] { ops::swiglu_mlp(x, fc1.to(at::kDouble), fc2, 1); },
+                                 {"fc1 must be float32", "float64"});
+  test::expect_error<ConfigError>([&] { ops::swiglu_mlp(x, fc1, fc2, -1); },
+                                  {"swiglu_limit", ">= 0", "got -1"});
 }
 
 }  // namespace

@@ -1,13 +1,14 @@
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <initializer_list>
 #include <string>
 
+#include <gtest/gtest.h>
+
 namespace lethe::test {
 
-/// `f` throws E, and its message contains every part: what was wrong, the rule, the value, the way out.
+/// `f` throws E, and its message contains every part: what was wrong, the rule, the value, the way
+/// out.
 template <class E, class F>
 void expect_error(F f, std::initializer_list<const char*> parts) {
   try {

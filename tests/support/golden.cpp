@@ -2,6 +2,8 @@
 
 #include "lethe/checkpoint/tensor_file.h"
 
+#include <nlohmann/json.hpp>
+
 namespace lethe::test {
 
 std::map<std::string, at::Tensor> load_safetensors(const std::string& path) {

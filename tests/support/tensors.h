@@ -1,17 +1,19 @@
 #pragma once
 
+#include <vector>
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/randn.h>
 #include <torch/csrc/autograd/autograd.h>
-
-#include <vector>
 
 namespace lethe::test {
 
 /// The token counts at which every operator is tried (model spec 15).
 inline constexpr int64_t kTokenCounts[] = {1, 3, 4, 5, 7, 8, 9, 16, 31, 33, 64};
 
-inline at::TensorOptions fp64() { return at::TensorOptions().dtype(at::kDouble); }
+inline at::TensorOptions fp64() {
+  return at::TensorOptions().dtype(at::kDouble);
+}
 
 /// A float64 normal leaf that requires a gradient.
 inline at::Tensor random_leaf(at::IntArrayRef shape, double scale = 1) {
@@ -24,7 +26,8 @@ inline at::Tensor leaf_of(const at::Tensor& values, at::ScalarType dtype = at::k
 }
 
 /// Gradients of sum(y * cotangent); an input that y does not depend on fails.
-inline std::vector<at::Tensor> gradients(const at::Tensor& y, const std::vector<at::Tensor>& inputs,
+inline std::vector<at::Tensor> gradients(const at::Tensor& y,
+                                         const std::vector<at::Tensor>& inputs,
                                          const at::Tensor& cotangent) {
   return torch::autograd::grad({y}, inputs, {cotangent.to(y.scalar_type())});
 }

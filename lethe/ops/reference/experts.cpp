@@ -21,7 +21,9 @@ at::Tensor experts(const at::Tensor& x,
   for (int64_t e = 0; e < rows.experts(); ++e) {
     if (rows.count(e) == 0) continue;
     const at::Tensor activated = swiglu(at::mm(rows.of(row_x, e), fc1.select(0, e).t()), limit);
-    add_rows(y, rows.of(rows.tokens, e), at::mm(activated.mul_(rows.of(row_weight, e)), fc2.select(0, e).t()));
+    add_rows(y,
+             rows.of(rows.tokens, e),
+             at::mm(activated.mul_(rows.of(row_weight, e)), fc2.select(0, e).t()));
   }
   return y;
 }

@@ -6,7 +6,10 @@
 
 namespace lethe::ops::reference {
 
-at::Tensor swiglu_mlp(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, double limit) {
+at::Tensor swiglu_mlp(const at::Tensor& x,
+                      const at::Tensor& fc1,
+                      const at::Tensor& fc2,
+                      double limit) {
   return at::mm(swiglu(at::mm(x, fc1.t()), limit), fc2.t());
 }
 
