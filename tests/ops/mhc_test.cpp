@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "support/golden.h"
 #include "support/op_checks.h"
 #include <gtest/gtest.h>
@@ -35,9 +37,15 @@ Tensors head(const Tensors& in) {
   return {ops::mhc_head(in[0], in[1], in[2], in[3], kEps, kEps)};
 }
 
+// Of the model's size: mix is of order one and the sigmoids do not saturate.
+at::Tensor projection(int64_t rows) {
+  const at::Tensor fn = test::leaf({rows, kStreams * kWidth}).detach();
+  return (fn / std::sqrt(static_cast<double>(kStreams * kWidth))).requires_grad_();
+}
+
 Tensors pre_inputs(int64_t tokens) {
   return {test::leaf({tokens, kStreams, kWidth}),
-          test::leaf({kRows, kStreams * kWidth}),
+          projection(kRows),
           test::leaf({kRows}),
           test::leaf({3})};
 }
@@ -51,7 +59,7 @@ Tensors post_inputs(int64_t tokens) {
 
 Tensors head_inputs(int64_t tokens) {
   return {test::leaf({tokens, kStreams, kWidth}),
-          test::leaf({kStreams, kStreams * kWidth}),
+          projection(kStreams),
           test::leaf({kStreams}),
           test::leaf({1})};
 }
