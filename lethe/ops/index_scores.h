@@ -1,0 +1,30 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "lethe/ops/indexer.h"
+#include "lethe/ops/query_blocks.h"
+
+// Inside lethe/ops only: the scorer of one block of queries, shared by the indexer's operators and the KL loss.
+namespace lethe::ops {
+
+/// Checks the tensors against one another and the row.
+Documents check_indexer(const char* op, const IndexerInputs& inputs, const at::Tensor& cu_seqlens, int64_t ratio);
+
+/// Blocks for scoring: their [queries, nI, slots] products stay within the budget.
+std::vector<QueryBlock> index_blocks(const Documents& documents, const IndexerInputs& inputs, int64_t ratio);
+
+/// The block's scores over the keys of `part`, [size, m], -inf where hidden.
+at::Tensor block_scores(const IndexerInputs& inputs, const QueryBlock& block, const KeyPart& part);
+
+/// Gradients of all three inputs, zeros at first, filled block by block.
+struct IndexerGradients {
+  explicit IndexerGradients(const IndexerInputs& inputs);
+
+  /// Adds those of one block, d_scores [size, m]; hidden entries of d_scores are ignored.
+  void add(const IndexerInputs& inputs, const QueryBlock& block, const KeyPart& part, const at::Tensor& d_scores);
+
+  at::Tensor q, k, w;
+};
+
+}  // namespace lethe::ops
