@@ -90,12 +90,9 @@ void ensure_writable_folder(const fs::path& folder) {
   fs::create_directories(folder, error);
   if (error) detail::fail_errno(folder, "make the folder", error.value());
   const fs::path probe = temporary_name(folder / "probe");
-  try {
-    const detail::File file(probe, O_WRONLY | O_CREAT | O_EXCL, "create a file in the folder");
-  } catch (const DataError&) {
-    const int reason = errno;
-    detail::fail_errno(folder, "create a file in the folder", reason);
-  }
+  const int fd = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) detail::fail_errno(folder, "create a file in the folder", errno);
+  ::close(fd);
   ::unlink(probe.c_str());
 }
 
