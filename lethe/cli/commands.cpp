@@ -8,6 +8,7 @@
 #include "lethe/train/compare.h"
 #include "lethe/train/generate.h"
 #include "lethe/train/model_folder.h"
+#include "lethe/train/reference_docs.h"
 #include "lethe/train/trainer.h"
 
 namespace lethe {
@@ -44,6 +45,11 @@ int run_compare(const ResolvedSettings& settings, const std::vector<std::string>
   const auto rows = compare_folder(the_folder(positional, "compare", "of expected tensors"), settings.config.compare.dtype);
   print_rows(rows, settings.config.compare.json, out);
   return all_pass(rows) ? exit_code::kOk : exit_code::kCheckFailed;
+}
+
+int run_docs(const ResolvedSettings& settings, std::ostream& out) {
+  for (const std::string& path : write_reference_pages(settings.config.docs.out)) out << path << "\n";
+  return exit_code::kOk;
 }
 
 }  // namespace lethe

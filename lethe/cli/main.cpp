@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -7,12 +6,11 @@
 
 #include "lethe/base/error.h"
 #include "lethe/base/log.h"
-#include "lethe/base/version.h"
 #include "lethe/cli/commands.h"
 #include "lethe/cli/help.h"
 #include "lethe/cli/parse.h"
 #include "lethe/config/settings_text.h"
-#include "lethe/core/byte_accounting.h"
+#include "lethe/train/runtime.h"
 
 namespace {
 
@@ -35,8 +33,7 @@ int run(const lethe::Invocation& call) {
     std::cout << lethe::print_config(settings);
     return lethe::exit_code::kOk;
   }
-  if (settings.config.threads > 0) at::set_num_threads(static_cast<int>(settings.config.threads));
-  lethe::install_byte_accounting();
+  lethe::prepare_runtime(settings.config.threads);
   if (call.command == "train") return lethe::run_train(settings, std::cout);
   if (call.command == "generate") return lethe::run_generate(settings, call.positional, std::cout);
   if (call.command == "compare") return lethe::run_compare(settings, call.positional, std::cout);
