@@ -25,9 +25,9 @@ const std::string& the_folder(const std::vector<std::string>& positional, const 
 int run_train(const ResolvedSettings& settings, std::ostream& out) {
   Trainer trainer(settings.config, out);
   const TrainResult result = trainer.run();
-  const std::string report = (std::filesystem::path(settings.config.train.output) / "report.html").string();
-  make_report(result.record_file, report);
-  out << "model   " << result.model_folder << "\nrecord  " << result.record_file << "\nreport  " << report << "\n"
+  const std::string page = (std::filesystem::path(settings.config.train.output) / "report.html").string();
+  report::make_report(result.record_file, page);
+  out << "model   " << result.model_folder << "\nrecord  " << result.record_file << "\nreport  " << page << "\n"
       << "sample  lethe generate " << result.model_folder << "\n";
   return result.signal != 0 ? exit_code::kSignal + result.signal : exit_code::kOk;
 }

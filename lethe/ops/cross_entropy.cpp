@@ -1,5 +1,7 @@
 #include "lethe/ops/cross_entropy.h"
 
+#include <ATen/ops/mm.h>
+
 #include <algorithm>
 
 #include "lethe/base/documents.h"

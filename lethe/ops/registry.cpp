@@ -6,7 +6,7 @@ namespace lethe::ops {
 
 std::vector<OperatorInfo> registered_operators() {
   std::vector<OperatorInfo> out;
-  const auto& dispatcher = c10::Dispatcher::singleton();
+  auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (!name.name.starts_with("lethe::")) continue;
     const auto handle = dispatcher.findSchemaOrThrow(name.name.c_str(), name.overload_name.c_str());
