@@ -74,15 +74,19 @@ void check_indices(const char* op, const AttentionInputs& inputs, const Document
                    ids[token][column].item<int64_t>());
 }
 
-std::vector<QueryBlock> attention_blocks(const Documents& documents,
-                                         const AttentionInputs& inputs,
-                                         const AttentionRule& rule) {
+int64_t attention_block_size(const Documents& documents, const AttentionInputs& inputs, const AttentionRule& rule) {
   // A block of n queries reads n + window keys for the window of each: larger blocks waste, smaller ones loop.
   const int64_t most = std::clamp<int64_t>(rule.window, 64, 256);
   const int64_t num_slots = rule.ratio == 0 ? 0 : most_slots(documents, rule.ratio);
   const int64_t heads = inputs.q.size(1);
   const int64_t per_query = inputs.indices ? inputs.indices->size(1) * (heads + inputs.q.size(2)) : heads * num_slots;
-  return query_blocks(documents, rule.window, rule.ratio, queries_per_block(per_query + heads * (rule.window + most), most));
+  return queries_per_block(per_query + heads * (rule.window + most), most);
+}
+
+std::vector<QueryBlock> attention_blocks(const Documents& documents,
+                                         const AttentionInputs& inputs,
+                                         const AttentionRule& rule) {
+  return query_blocks(documents, rule.window, rule.ratio, attention_block_size(documents, inputs, rule));
 }
 
 AttentionKeys::AttentionKeys(const AttentionInputs& inputs, const AttentionRule& rule, const QueryBlock& block)

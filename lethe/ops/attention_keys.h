@@ -14,6 +14,10 @@ Documents check_attention(const char* op, const AttentionInputs& inputs, const A
 /// Every index is -1 or a slot that its query sees. Reads the values.
 void check_indices(const char* op, const AttentionInputs& inputs, const Documents& documents, int64_t ratio);
 
+/// Queries per block such that a block's temporaries stay within the budget.
+int64_t attention_block_size(const Documents& documents, const AttentionInputs& inputs, const AttentionRule& rule);
+
+/// Blocks of that size.
 std::vector<QueryBlock> attention_blocks(const Documents& documents,
                                          const AttentionInputs& inputs,
                                          const AttentionRule& rule);

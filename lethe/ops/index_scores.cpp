@@ -18,9 +18,12 @@ Documents check_indexer(const char* op, const IndexerInputs& inputs, const at::T
   return documents;
 }
 
+int64_t index_block_size(const Documents& documents, const IndexerInputs& inputs, int64_t ratio) {
+  return queries_per_block(inputs.q.size(1) * most_slots(documents, ratio), 256);
+}
+
 std::vector<QueryBlock> index_blocks(const Documents& documents, const IndexerInputs& inputs, int64_t ratio) {
-  const int64_t per_query = inputs.q.size(1) * most_slots(documents, ratio);
-  return query_blocks(documents, /*window=*/1, ratio, queries_per_block(per_query, 256));
+  return query_blocks(documents, /*window=*/1, ratio, index_block_size(documents, inputs, ratio));
 }
 
 at::Tensor block_scores(const IndexerInputs& inputs, const QueryBlock& block, const KeyPart& part) {

@@ -11,7 +11,10 @@ namespace lethe::ops {
 /// Checks the tensors against one another and the row.
 Documents check_indexer(const char* op, const IndexerInputs& inputs, const at::Tensor& cu_seqlens, int64_t ratio);
 
-/// Blocks for scoring: their [queries, nI, slots] products stay within the budget.
+/// Queries per block such that their [queries, nI, slots] products stay within the budget.
+int64_t index_block_size(const Documents& documents, const IndexerInputs& inputs, int64_t ratio);
+
+/// Blocks of that size.
 std::vector<QueryBlock> index_blocks(const Documents& documents, const IndexerInputs& inputs, int64_t ratio);
 
 /// The block's scores over the keys of `part`, [size, m], -inf where hidden.
