@@ -94,12 +94,13 @@ TEST(ParseCommandLine, AFlagWithoutItsValueIsRefused) {
 }
 
 TEST(ParseCommandLine, AnUnknownFlagNamesItsNeighbour) {
-  EXPECT_TRUE(has(error_of({"train", "--num-layer", "4"}),
-                  "--num-layer [unknown]: must be a flag of lethe train, got an unknown one; did "
-                  "you mean '--num-layers'?"));
+  EXPECT_TRUE(
+      has(error_of({"train", "--num-layer", "4"}),
+          "--num-layer [unknown]: must be a setting of lethe train, got an unknown name; did "
+          "you mean '--num-layers'?"));
   EXPECT_TRUE(has(error_of({"train", "--num_layers", "4"}), "did you mean '--num-layers'?"));
   EXPECT_TRUE(has(error_of({"train", "--print-confg"}), "did you mean '--print-config'?"));
-  EXPECT_TRUE(has(error_of({"train", "-x"}), "-x [unknown]"));
+  EXPECT_TRUE(has(error_of({"train", "-lr", "1"}), "-lr [unknown]"));
   EXPECT_TRUE(has(error_of({"train", "--no-lr"}), "--no-lr [unknown]"));
 }
 
@@ -112,7 +113,7 @@ TEST(ParseCommandLine, AFlagThatIsNotBuiltSaysSo) {
 
 TEST(ParseCommandLine, AFlagOfAnotherCommandIsRefused) {
   EXPECT_TRUE(has(error_of({"generate", "DIR", "--lr", "1"}),
-                  "--lr [command]: must be a flag of lethe generate, got one of lethe train"));
+                  "--lr [command]: must be a setting of lethe generate, got one of lethe train"));
 }
 
 TEST(ParseCommandLine, EveryWrongFlagIsReportedAtOnce) {
