@@ -60,7 +60,7 @@ class CommandParser {
     for (const KnownFlag& flag : known_) add_uses(flag, out.raw.command_line);
     for (const std::string& file : out.raw.config_files) check_value("--config", file);
     sort_extras(out.positional);
-    errors_.raise();
+    out.raw.errors = errors_.texts();
     return out;
   }
 

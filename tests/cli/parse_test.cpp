@@ -4,6 +4,7 @@
 
 #include "lethe/base/error.h"
 #include "lethe/cli/help.h"
+#include "lethe/config/error_list.h"
 
 namespace lethe {
 namespace {
@@ -12,7 +13,9 @@ using Words = std::vector<std::string>;
 
 std::string error_of(const Words& words) {
   try {
-    (void)parse_command_line(words);
+    ErrorList errors;
+    for (const std::string& text : parse_command_line(words).raw.errors) errors.add(text);
+    errors.raise();
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -121,6 +124,16 @@ TEST(ParseCommandLine, EveryWrongFlagIsReportedAtOnce) {
   EXPECT_TRUE(has(text, "3 errors:"));
   EXPECT_TRUE(has(text, "--wrong [unknown]") && has(text, "--save [not-built]") &&
               has(text, "--prompt [command]"));
+}
+
+TEST(ParseCommandLine, BrokenRulesAreReportedBesideWrongFlags) {
+  try {
+    (void)resolve(parse_command_line({"train", "--recipe", "tiny", "--wrong", "1", "--lr=x"}).raw);
+    ADD_FAILURE() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_TRUE(has(error.what(), "2 errors:"));
+    EXPECT_TRUE(has(error.what(), "--wrong [unknown]") && has(error.what(), "--lr [type]"));
+  }
 }
 
 TEST(ParseCommandLine, PositionalWordsAreCounted) {
