@@ -60,7 +60,7 @@ class CommandParser {
     for (const KnownFlag& flag : known_) add_uses(flag, out.raw.command_line);
     for (const std::string& file : out.raw.config_files) check_value("--config", file);
     sort_extras(out.positional);
-    errors_.raise();
+    out.raw.errors = errors_.texts();
     return out;
   }
 
@@ -163,7 +163,7 @@ class CommandParser {
     bool any_unknown = false;
     for (const std::string& word : app_.remaining()) {
       if (word.size() > 1 && word.front() == '-') {
-        errors_.add(unknown_flag(word.substr(0, word.find('='))));
+        refuse_flag(word.substr(0, word.find('=')));
         after_unknown = any_unknown = true;
       } else if (!after_unknown) {
         // The words behind an unknown flag may be its values.
@@ -173,27 +173,18 @@ class CommandParser {
     if (!any_unknown) check_positional(positional);
   }
 
-  std::string unknown_flag(const std::string& word) const {
-    const Setting* row = looks_like_flag(word) ? find_name(word) : nullptr;
-    if (row != nullptr && row->status == SettingStatus::NotBuilt)
-      return fmt::format(
-          "{} [not-built]: must be a flag of this build, got one that the specification knows and "
-          "this build does not have yet ({}); {}",
-          word,
-          row->group,
-          row->advice);
-    if (row != nullptr)
-      return fmt::format(
-          "{} [command]: must be a flag of lethe {}, got one of lethe {}; leave it out",
-          word,
-          info_.name,
-          command_names(row->commands));
-    std::vector<std::string> names = accepted_names(info_.bit, true);
-    for (const CommonFlag& flag : common_flags()) names.push_back("--" + std::string(flag.flag));
-    return fmt::format("{} [unknown]: must be a flag of lethe {}, got an unknown one; {}",
-                       word,
-                       info_.name,
-                       did_you_mean(word, names, fmt::format("see lethe {} --help", info_.name)));
+  /// A word that no declared flag took: the settings know why it is refused.
+  void refuse_flag(const std::string& word) {
+    GivenSetting given;
+    given.shown = word;
+    given.name = word;
+    if (looks_like_flag(word)) {
+      const Setting* row = find_name(word);
+      given.name = row != nullptr ? row->flag : word.substr(2);
+    }
+    std::vector<std::string> common;
+    for (const CommonFlag& flag : common_flags()) common.push_back("--" + std::string(flag.flag));
+    errors_.collect([&] { (void)usable_setting(info_.bit, given, common); });
   }
 
   void check_positional(const std::vector<std::string>& words) {

@@ -18,8 +18,10 @@ struct Invocation {
 };
 
 /// Splits argv (without the program's name). Every flag of the settings schema is known, under
-/// every alias. Throws one ConfigError with every unknown command, flag or word, every flag without
-/// its value and every flag of another command. With help, nothing else is checked.
+/// every alias. An unknown flag, one of another command, a lost value and a surplus word go to
+/// raw.errors, so that resolve(raw), which every command calls, reports them with the broken rules.
+/// Throws ConfigError for an unknown command and for a line that cannot be split. With help,
+/// nothing else is checked.
 [[nodiscard]] Invocation parse_command_line(const std::vector<std::string>& words);
 
 }  // namespace lethe

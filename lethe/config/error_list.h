@@ -22,6 +22,8 @@ class ErrorList {
     }
   }
 
+  [[nodiscard]] const std::vector<std::string>& texts() const { return texts_; }
+
   [[nodiscard]] bool empty() const { return texts_.empty(); }
 
   /// Throws one ConfigError with every text, one a line; returns where there is none.

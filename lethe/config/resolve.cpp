@@ -33,6 +33,7 @@ class Resolver {
   }
 
   ResolvedSettings run() {
+    for (const std::string& text : request_.errors) errors_.add(text);
     read_sources();
     add_recipe();
     errors_.raise();

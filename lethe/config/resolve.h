@@ -14,6 +14,7 @@ struct SettingsRequest {
   std::string command = "train";
   std::vector<std::string> config_files;   // TOML; a later one wins
   std::vector<GivenSetting> command_line;  // wins over the files
+  std::vector<std::string> errors;  // found while reading the command line; reported with the rest
 };
 
 /// A configuration that keeps every rule, and where each value came from.

@@ -8,37 +8,7 @@ namespace lethe {
 namespace {
 
 bool is_flag(const GivenSetting& given) {
-  return given.shown.rfind("--", 0) == 0;
-}
-
-/// The row of a name that the command may use; throws where there is none.
-const Setting& find_row(CommandSet command, const GivenSetting& given) {
-  const Setting* row = find_setting(given.name);
-  // Keys have underscores and flags dashes; find_setting takes both.
-  const char foreign = is_flag(given) ? '_' : '-';
-  if (row == nullptr || given.name.find(foreign) != std::string::npos) {
-    fail<ConfigError>("{} [unknown]: must be a setting of lethe {}, got an unknown name; {}",
-                      given.shown,
-                      command_names(command),
-                      did_you_mean(is_flag(given) ? "--" + given.name : given.name,
-                                   accepted_names(command, is_flag(given)),
-                                   fmt::format("see lethe {} --help", command_names(command))));
-  }
-  LETHE_CHECK(ConfigError,
-              row->status != SettingStatus::NotBuilt,
-              "{} [not-built]: must be a setting of this build, got one that the specification "
-              "knows and this "
-              "build does not have yet ({}); {}",
-              given.shown,
-              row->group,
-              row->advice);
-  LETHE_CHECK(ConfigError,
-              row->applies_to(command),
-              "{} [command]: must be a setting of lethe {}, got one of lethe {}; leave it out",
-              given.shown,
-              command_names(command),
-              command_names(row->commands));
-  return *row;
+  return given.shown.rfind('-', 0) == 0;
 }
 
 void assign(SettingLayer& layer,
@@ -70,6 +40,38 @@ void assign(SettingLayer& layer,
 
 }  // namespace
 
+const Setting& usable_setting(CommandSet command,
+                              const GivenSetting& given,
+                              const std::vector<std::string>& other_names) {
+  const bool as_flag = is_flag(given);
+  const Setting* row = find_setting(given.name);
+  // Keys have underscores and flags dashes; find_setting takes both.
+  if (row == nullptr || given.name.find(as_flag ? '_' : '-') != std::string::npos) {
+    std::vector<std::string> names = accepted_names(command, as_flag);
+    names.insert(names.end(), other_names.begin(), other_names.end());
+    const std::string word = as_flag ? given.shown : given.name;
+    const std::string otherwise = fmt::format("see lethe {} --help", command_names(command));
+    fail<ConfigError>("{} [unknown]: must be a setting of lethe {}, got an unknown name; {}",
+                      given.shown,
+                      command_names(command),
+                      did_you_mean(word, names, otherwise));
+  }
+  LETHE_CHECK(ConfigError,
+              row->status != SettingStatus::NotBuilt,
+              "{} [not-built]: must be a setting of this build, got one that the specification "
+              "knows and this build does not have yet ({}); {}",
+              given.shown,
+              row->group,
+              row->advice);
+  LETHE_CHECK(ConfigError,
+              row->applies_to(command),
+              "{} [command]: must be a setting of lethe {}, got one of lethe {}; leave it out",
+              given.shown,
+              command_names(command),
+              command_names(row->commands));
+  return *row;
+}
+
 SettingLayer read_layer(CommandSet command,
                         const std::vector<GivenSetting>& given,
                         ErrorList& errors,
@@ -78,7 +80,7 @@ SettingLayer read_layer(CommandSet command,
   std::map<std::string, std::string> written;  // key -> the name that was used first
   for (const GivenSetting& one : given) {
     errors.collect([&] {
-      const Setting& row = find_row(command, one);
+      const Setting& row = usable_setting(command, one);
       assign(layer, written, row, one, parse_value(row, one, notes));
     });
   }

@@ -21,6 +21,13 @@ struct AssignedSetting {
 /// One source of settings: key -> value.
 using SettingLayer = std::map<std::string, AssignedSetting>;
 
+/// The row that the command may use under given.name. Throws ConfigError: an unknown name (the
+/// nearest of the command's names and other_names is suggested), one that is not built, one of
+/// another command.
+[[nodiscard]] const Setting& usable_setting(CommandSet command,
+                                            const GivenSetting& given,
+                                            const std::vector<std::string>& other_names = {});
+
 /// Turns what one source says into values: unknown names, names of other commands, names that are
 /// not built, repeated names, aliases that disagree and wrong values join errors.
 [[nodiscard]] SettingLayer read_layer(CommandSet command,

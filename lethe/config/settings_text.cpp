@@ -86,7 +86,11 @@ std::string help_row(const Setting& row) {
   constexpr size_t kIndent = 8;
   std::string text = row.help;
   const std::string rule = row.rule();
-  text += fmt::format(" [default {}{}{}]", row.default_text(), rule.empty() ? "" : "; ", rule);
+  text += fmt::format(" [{}{}{}{}]",
+                      row.required ? "" : "default ",
+                      row.default_text(),
+                      rule.empty() ? "" : "; ",
+                      rule);
   if (!row.aliases.empty()) text += fmt::format(" Also: --{}.", fmt::join(row.aliases, ", --"));
   return fmt::format("  {}\n{}{}\n",
                      flag_synopsis(row),

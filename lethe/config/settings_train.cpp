@@ -54,11 +54,10 @@ void add_run(SettingTable& t) {
   t.rows().back().set = [](RunConfig& c, const SettingValue& value) {
     c.train.seed = c.generate.seed = std::get<int64_t>(value);
   };
-  Setting& threads =
-      (t.row("threads", SettingType::Int, SettingStatus::Active, "CPU threads; 0 = all."),
-       t.rows().back());
-  threads.range.min = 0;
-  threads.commands = command::kTrain | command::kGenerate | command::kCompare;
+  t.row("threads", SettingType::Int, SettingStatus::Active, "CPU threads; 0 = all.")
+      .at_least(0)
+      .commands(command::kTrain | command::kGenerate | command::kCompare);
+  Setting& threads = t.rows().back();
   threads.get = [](const RunConfig& c) -> std::optional<SettingValue> { return c.threads; };
   threads.set = [](RunConfig& c, const SettingValue& value) {
     c.threads = std::get<int64_t>(value);

@@ -4,6 +4,7 @@
 
 #include "lethe/base/error.h"
 #include "lethe/cli/help.h"
+#include "lethe/config/error_list.h"
 
 namespace lethe {
 namespace {
@@ -12,7 +13,9 @@ using Words = std::vector<std::string>;
 
 std::string error_of(const Words& words) {
   try {
-    (void)parse_command_line(words);
+    ErrorList errors;
+    for (const std::string& text : parse_command_line(words).raw.errors) errors.add(text);
+    errors.raise();
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -94,12 +97,13 @@ TEST(ParseCommandLine, AFlagWithoutItsValueIsRefused) {
 }
 
 TEST(ParseCommandLine, AnUnknownFlagNamesItsNeighbour) {
-  EXPECT_TRUE(has(error_of({"train", "--num-layer", "4"}),
-                  "--num-layer [unknown]: must be a flag of lethe train, got an unknown one; did "
-                  "you mean '--num-layers'?"));
+  EXPECT_TRUE(
+      has(error_of({"train", "--num-layer", "4"}),
+          "--num-layer [unknown]: must be a setting of lethe train, got an unknown name; did "
+          "you mean '--num-layers'?"));
   EXPECT_TRUE(has(error_of({"train", "--num_layers", "4"}), "did you mean '--num-layers'?"));
   EXPECT_TRUE(has(error_of({"train", "--print-confg"}), "did you mean '--print-config'?"));
-  EXPECT_TRUE(has(error_of({"train", "-x"}), "-x [unknown]"));
+  EXPECT_TRUE(has(error_of({"train", "-lr", "1"}), "-lr [unknown]"));
   EXPECT_TRUE(has(error_of({"train", "--no-lr"}), "--no-lr [unknown]"));
 }
 
@@ -112,7 +116,7 @@ TEST(ParseCommandLine, AFlagThatIsNotBuiltSaysSo) {
 
 TEST(ParseCommandLine, AFlagOfAnotherCommandIsRefused) {
   EXPECT_TRUE(has(error_of({"generate", "DIR", "--lr", "1"}),
-                  "--lr [command]: must be a flag of lethe generate, got one of lethe train"));
+                  "--lr [command]: must be a setting of lethe generate, got one of lethe train"));
 }
 
 TEST(ParseCommandLine, EveryWrongFlagIsReportedAtOnce) {
@@ -120,6 +124,16 @@ TEST(ParseCommandLine, EveryWrongFlagIsReportedAtOnce) {
   EXPECT_TRUE(has(text, "3 errors:"));
   EXPECT_TRUE(has(text, "--wrong [unknown]") && has(text, "--save [not-built]") &&
               has(text, "--prompt [command]"));
+}
+
+TEST(ParseCommandLine, BrokenRulesAreReportedBesideWrongFlags) {
+  try {
+    (void)resolve(parse_command_line({"train", "--recipe", "tiny", "--wrong", "1", "--lr=x"}).raw);
+    ADD_FAILURE() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_TRUE(has(error.what(), "2 errors:"));
+    EXPECT_TRUE(has(error.what(), "--wrong [unknown]") && has(error.what(), "--lr [type]"));
+  }
 }
 
 TEST(ParseCommandLine, PositionalWordsAreCounted) {
