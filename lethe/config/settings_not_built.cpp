@@ -4,7 +4,9 @@
 // work brings its row.
 namespace lethe::detail {
 
-void add_not_built_settings(SettingTable& t) {
+namespace {
+
+void add_impl(SettingTable& t) {
   t.section("impl", "Implementation choice", command::kAll);
   t.not_built("leave it out: this build has the packed implementation on the reference operators",
               {"dsv4-impl",
@@ -20,7 +22,9 @@ void add_not_built_settings(SettingTable& t) {
   t.not_built("leave it out: every operator of this build is deterministic",
               {"deterministic-mode"});
   t.not_built("use --model dsv4", {"spec"});
+}
 
+void add_parallel(SettingTable& t) {
   t.section("parallel", "Parallelism", command::kAll);
   t.not_built("leave it out: this build trains in one process",
               {"tensor-model-parallel-size",
@@ -49,7 +53,9 @@ void add_not_built_settings(SettingTable& t) {
                "distributed-timeout-minutes"});
   t.not_built("leave it out: there are no no-op layers; place layers with the pipeline layout",
               {"noop-layers"});
+}
 
+void add_memory(SettingTable& t) {
   t.section("memory", "Memory", command::kAll);
   t.not_built("leave it out: this build keeps every activation",
               {"recompute-granularity",
@@ -81,7 +87,9 @@ void add_not_built_settings(SettingTable& t) {
                "swap-optimizer",
                "optimizer-cpu-offload",
                "overlap-cpu-optimizer-d2h-h2d"});
+}
 
+void add_checkpoint(SettingTable& t) {
   t.section("checkpoint", "Checkpoints", command::kAll);
   t.not_built("leave it out: this build writes the model once, at the end, below --output",
               {"load",
@@ -113,7 +121,9 @@ void add_not_built_settings(SettingTable& t) {
                "lock-timeout"});
   t.not_built("give the shape with --hf-config; weights of a hub checkpoint cannot be trained yet",
               {"hf-checkpoint"});
+}
 
+void add_export(SettingTable& t) {
   t.section("export", "Export", command::kAll);
   t.not_built("leave it out: this build writes fp32 tensors under hub names",
               {"export",
@@ -134,7 +144,9 @@ void add_not_built_settings(SettingTable& t) {
                "allow-lossy-cast",
                "update-weight-buffer-size",
                "update-weight-max-unit"});
+}
 
+void add_replay(SettingTable& t) {
   t.section("replay", "Replay and precision", command::kAll);
   t.not_built("leave it out: this build does not replay recorded selections",
               {"use-routing-replay",
@@ -145,6 +157,17 @@ void add_not_built_settings(SettingTable& t) {
                "replay-check"});
   t.not_built("leave it out: this build trains in fp32",
               {"fp8-format", "fp8-recipe", "train-fp8", "train-mxfp8", "bf16"});
+}
+
+}  // namespace
+
+void add_not_built_settings(SettingTable& t) {
+  add_impl(t);
+  add_parallel(t);
+  add_memory(t);
+  add_checkpoint(t);
+  add_export(t);
+  add_replay(t);
 }
 
 }  // namespace lethe::detail
