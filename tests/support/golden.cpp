@@ -2,14 +2,19 @@
 
 #include "lethe/checkpoint/tensor_file.h"
 
-#include <nlohmann/json.hpp>
-
 namespace lethe::test {
 
-std::map<std::string, at::Tensor> load_safetensors(const std::string& path) {
+TensorMap load_safetensors(const std::string& path) {
   const TensorFile file(path);
-  std::map<std::string, at::Tensor> tensors;
+  TensorMap tensors;
   for (const std::string& name : file.names()) tensors.emplace(name, file.read(name));
+  return tensors;
+}
+
+TensorMap load_unit(const std::string& name) {
+  TensorMap tensors = load_safetensors(std::string(LETHE_GOLDEN_DIR) + "/unit/" + name + ".safetensors");
+  for (auto& [key, value] : tensors)
+    if (value.is_floating_point()) value = value.to(at::kDouble);
   return tensors;
 }
 

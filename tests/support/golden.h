@@ -9,8 +9,12 @@ class Tensor;
 
 namespace lethe::test {
 
-/// All tensors of a safetensors file by name, copied. Throws std::runtime_error where the file is
-/// missing or has a dtype that the golden sets do not use (F32, F64, I32, I64, U8).
-std::map<std::string, at::Tensor> load_safetensors(const std::string& path);
+using TensorMap = std::map<std::string, at::Tensor>;
+
+/// All tensors of a safetensors file, copied, in their stored dtype.
+TensorMap load_safetensors(const std::string& path);
+
+/// tests/golden/unit/<name>.safetensors with every floating tensor widened to float64.
+TensorMap load_unit(const std::string& name);
 
 }  // namespace lethe::test
