@@ -115,29 +115,45 @@ TEST(SparseAttention, GradientsMatchCentralDifferences) {
   }
 }
 
-// Model spec 14 #8, #10, #13: the oracle masks by position, so a wrong slot, order or clamp shows
-// here.
+void expect_within_largest(const at::Tensor& a,
+                           const at::Tensor& b,
+                           double limit,
+                           const char* what) {
+  const double largest = b.detach().abs().max().item<double>();
+  EXPECT_LE((a - b).detach().abs().max().item<double>(), limit * largest)
+      << what << ", largest " << largest;
+}
+
+void expect_gather_equals_oracle(const Case& c,
+                                 at::ScalarType dtype,
+                                 double forward,
+                                 double backward) {
+  std::vector<at::Tensor> in;
+  for (const at::Tensor& t : row_inputs(c)) in.push_back(t.detach().to(dtype).requires_grad_());
+  const OptionalTensor ids =
+      c.selected ? OptionalTensor(test::random_selection(c.lengths, c.ratio, 3)) : std::nullopt;
+  const OptionalTensor slots = in.size() > 3 ? OptionalTensor(in[3]) : std::nullopt;
+  const at::Tensor cu = test::cu_of(c.lengths);
+  const ops::AttentionInputs inputs{in[0], in[1], slots, ids, in[2], cu};
+  const ops::AttentionRule rule{kWindow, c.ratio, 0.5};
+  const auto [o, lse] = ops::sparse_attention(inputs, rule);
+  const auto [oracle, oracle_lse] = ops::reference::sparse_attention_dense(inputs, rule);
+  expect_within_largest(o, oracle, forward, "o");
+  expect_within_largest(lse, oracle_lse, forward, "lse_with_sink");
+  const at::Tensor d_o = leaf(o.sizes().vec()).detach().to(dtype);
+  const auto got = torch::autograd::grad({o}, in, {d_o}),
+             want = torch::autograd::grad({oracle}, in, {d_o});
+  for (size_t i = 0; i < got.size(); ++i)
+    test::expect_close_rms(got[i], want[i], backward, "gradient " + std::to_string(i));
+}
+
+// Model spec 7.4; 14 #8, #10, #13: the oracle masks by position, so a wrong slot, order or clamp
+// shows here. Float64 shows that it is one function; float32 adds two roundings of its own.
 TEST(SparseAttention, GatherEqualsTheDenseOracle) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(text(c));
-    const auto in = row_inputs(c);
-    std::vector<at::Tensor> narrow;
-    for (const at::Tensor& t : in) narrow.push_back(t.detach().to(at::kFloat).requires_grad_());
-    const OptionalTensor ids =
-        c.selected ? OptionalTensor(test::random_selection(c.lengths, c.ratio, 3)) : std::nullopt;
-    const OptionalTensor slots = narrow.size() > 3 ? OptionalTensor(narrow[3]) : std::nullopt;
-    const at::Tensor cu = test::cu_of(c.lengths);
-    const ops::AttentionInputs inputs{narrow[0], narrow[1], slots, ids, narrow[2], cu};
-    const auto [o, lse] = ops::sparse_attention(inputs, {kWindow, c.ratio, 0.5});
-    const auto [oracle, oracle_lse] =
-        ops::reference::sparse_attention_dense(inputs, {kWindow, c.ratio, 0.5});
-    test::expect_close_rms(o, oracle, 1e-6, "o");
-    test::expect_close_rms(lse, oracle_lse, 1e-6, "lse_with_sink");
-    const at::Tensor d_o = leaf(o.sizes().vec()).detach().to(at::kFloat);
-    const auto got = torch::autograd::grad({o}, narrow, {d_o}),
-               want = torch::autograd::grad({oracle}, narrow, {d_o});
-    for (size_t i = 0; i < got.size(); ++i)
-      test::expect_close_rms(got[i], want[i], 1e-5, "gradient " + std::to_string(i));
+    expect_gather_equals_oracle(c, at::kFloat, 1e-6, 1e-5);
+    expect_gather_equals_oracle(c, at::kDouble, 1e-14, 1e-12);
   }
 }
 
