@@ -13,16 +13,21 @@ struct KlRule {
   double scale_factor;
 };
 
-OptionalTensor if_defined(const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; }
+OptionalTensor if_defined(const at::Tensor& t) {
+  return t.defined() ? OptionalTensor(t) : std::nullopt;
+}
 
-at::Tensor detached(const OptionalTensor& t) { return t ? t->detach() : at::Tensor(); }
+at::Tensor detached(const OptionalTensor& t) {
+  return t ? t->detach() : at::Tensor();
+}
 
 /// saved: index q, k, w; then the teacher's q, kv, slots, indices, sink, cu_seqlens, lse.
 Tensors backward(const BackwardInput& in, const KlRule& rule, const ReportLoss& report) {
   const auto& s = in.saved;
   const OptionalTensor slots = if_defined(s[5]), indices = if_defined(s[6]), lse = if_defined(s[9]);
   const AttentionInputs attention{s[3], s[4], slots, indices, s[7], s[8]};
-  const auto [d_q, d_k, d_w, loss] = indexer_kl({attention, lse, rule.attention, rule.joint}, {s[0], s[1], s[2]});
+  const auto [d_q, d_k, d_w, loss] =
+      indexer_kl({attention, lse, rule.attention, rule.joint}, {s[0], s[1], s[2]});
   report(loss);
   return {in.grads[0], d_q * rule.scale_factor, d_k * rule.scale_factor, d_w * rule.scale_factor};
 }
@@ -38,15 +43,26 @@ at::Tensor attach_indexer_kl(const at::Tensor& out,
   bool differentiable = false;
   for (const at::Tensor& t : inputs) differentiable = differentiable || t.requires_grad();
   if (!at::GradMode::is_enabled() || !differentiable) return out;
-  LETHE_CHECK(ConfigError, report != nullptr, "attach_indexer_kl: report must be callable, got none; pass the tracker");
+  LETHE_CHECK(ConfigError,
+              report != nullptr,
+              "attach_indexer_kl: report must be callable, got none; pass the tracker");
   const AttentionInputs& a = teacher.attention;
   const at::Tensor attached = out.detach();
-  record("lethe::attach_indexer_kl", inputs, {attached},
-         {index.q, index.k, index.w, a.q.detach(), a.kv.detach(), detached(a.slots), detached(a.indices),
-          a.sink.detach(), a.cu_seqlens, detached(teacher.lse)},
-         [rule = KlRule{teacher.rule, teacher.joint, scale_factor}, report = std::move(report)](const BackwardInput& in) {
-           return backward(in, rule, report);
-         });
+  record("lethe::attach_indexer_kl",
+         inputs,
+         {attached},
+         {index.q,
+          index.k,
+          index.w,
+          a.q.detach(),
+          a.kv.detach(),
+          detached(a.slots),
+          detached(a.indices),
+          a.sink.detach(),
+          a.cu_seqlens,
+          detached(teacher.lse)},
+         [rule = KlRule{teacher.rule, teacher.joint, scale_factor}, report = std::move(report)](
+             const BackwardInput& in) { return backward(in, rule, report); });
   return attached;
 }
 

@@ -5,17 +5,23 @@
 #include "lethe/ops/query_blocks.h"
 #include "lethe/ops/sparse_attention.h"
 
-// Inside lethe/ops only: all keys of a block of attention queries, window then slots, as one axis of n keys.
+// Inside lethe/ops only: all keys of a block of attention queries, window then slots, as one axis
+// of n keys.
 namespace lethe::ops {
 
 /// Checks the tensors against one another, the row and the rule; not the values of the indices.
 Documents check_attention(const char* op, const AttentionInputs& inputs, const AttentionRule& rule);
 
 /// Every index is -1 or a slot that its query sees. Reads the values.
-void check_indices(const char* op, const AttentionInputs& inputs, const Documents& documents, int64_t ratio);
+void check_indices(const char* op,
+                   const AttentionInputs& inputs,
+                   const Documents& documents,
+                   int64_t ratio);
 
 /// Queries per block such that a block's temporaries stay within the budget.
-int64_t attention_block_size(const Documents& documents, const AttentionInputs& inputs, const AttentionRule& rule);
+int64_t attention_block_size(const Documents& documents,
+                             const AttentionInputs& inputs,
+                             const AttentionRule& rule);
 
 /// Blocks of that size.
 std::vector<QueryBlock> attention_blocks(const Documents& documents,
@@ -35,7 +41,10 @@ struct AttentionKeys {
   [[nodiscard]] at::Tensor weighted(const at::Tensor& weights) const;
 
   /// d_kv, d_slots += sum over queries and heads of weight * x, in fixed order.
-  void add_to_sources(const at::Tensor& weights, const at::Tensor& x, at::Tensor& d_kv, at::Tensor& d_slots) const;
+  void add_to_sources(const at::Tensor& weights,
+                      const at::Tensor& x,
+                      at::Tensor& d_kv,
+                      at::Tensor& d_slots) const;
 
   std::vector<KeyPart> parts;  // the window's, then the slots' if any is visible
 };

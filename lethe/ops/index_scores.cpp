@@ -5,9 +5,16 @@
 
 namespace lethe::ops {
 
-Documents check_indexer(const char* op, const IndexerInputs& inputs, const at::Tensor& cu_seqlens, int64_t ratio) {
+Documents check_indexer(const char* op,
+                        const IndexerInputs& inputs,
+                        const at::Tensor& cu_seqlens,
+                        int64_t ratio) {
   const auto& [q, k, w] = inputs;
-  LETHE_CHECK(ShapeError, ratio >= 2, "{}: ratio must be >= 2, got {}; layers of ratio 0 have no indexer", op, ratio);
+  LETHE_CHECK(ShapeError,
+              ratio >= 2,
+              "{}: ratio must be >= 2, got {}; layers of ratio 0 have no indexer",
+              op,
+              ratio);
   check_real(op, "q", q);
   check_dims(op, "q", "[T,nI,dI]", q, 3);
   check_same_dtype(op, "k", k, q);
@@ -22,7 +29,9 @@ int64_t index_block_size(const Documents& documents, const IndexerInputs& inputs
   return queries_per_block(inputs.q.size(1) * most_slots(documents, ratio), 256);
 }
 
-std::vector<QueryBlock> index_blocks(const Documents& documents, const IndexerInputs& inputs, int64_t ratio) {
+std::vector<QueryBlock> index_blocks(const Documents& documents,
+                                     const IndexerInputs& inputs,
+                                     int64_t ratio) {
   return query_blocks(documents, /*window=*/1, ratio, index_block_size(documents, inputs, ratio));
 }
 

@@ -5,17 +5,23 @@
 #include "lethe/ops/indexer.h"
 #include "lethe/ops/query_blocks.h"
 
-// Inside lethe/ops only: the scorer of one block of queries, shared by the indexer's operators and the KL loss.
+// Inside lethe/ops only: the scorer of one block of queries, shared by the indexer's operators and
+// the KL loss.
 namespace lethe::ops {
 
 /// Checks the tensors against one another and the row.
-Documents check_indexer(const char* op, const IndexerInputs& inputs, const at::Tensor& cu_seqlens, int64_t ratio);
+Documents check_indexer(const char* op,
+                        const IndexerInputs& inputs,
+                        const at::Tensor& cu_seqlens,
+                        int64_t ratio);
 
 /// Queries per block such that their [queries, nI, slots] products stay within the budget.
 int64_t index_block_size(const Documents& documents, const IndexerInputs& inputs, int64_t ratio);
 
 /// Blocks of that size.
-std::vector<QueryBlock> index_blocks(const Documents& documents, const IndexerInputs& inputs, int64_t ratio);
+std::vector<QueryBlock> index_blocks(const Documents& documents,
+                                     const IndexerInputs& inputs,
+                                     int64_t ratio);
 
 /// The block's scores over the keys of `part`, [size, m], -inf where hidden.
 at::Tensor block_scores(const IndexerInputs& inputs, const QueryBlock& block, const KeyPart& part);
@@ -25,7 +31,10 @@ struct IndexerGradients {
   explicit IndexerGradients(const IndexerInputs& inputs);
 
   /// Adds those of one block, d_scores [size, m]; hidden entries of d_scores are ignored.
-  void add(const IndexerInputs& inputs, const QueryBlock& block, const KeyPart& part, const at::Tensor& d_scores);
+  void add(const IndexerInputs& inputs,
+           const QueryBlock& block,
+           const KeyPart& part,
+           const at::Tensor& d_scores);
 
   at::Tensor q, k, w;
 };

@@ -19,20 +19,19 @@ struct IndexerInputs {
 /// Scores of every slot of a query's own document: I[t,j] = sum_h w[t,h] * relu(<q[t,h], k[j]>).
 /// cu_seqlens  int32 [N+1] on the CPU: document starts of the T tokens
 /// ratio       tokens per slot, >= 2; C must be the sum over documents of floor(length / ratio)
-/// Returns [T, Cmax], columns are slots of the query's document counted from 0, Cmax = most slots of any
-/// document; -inf where the slot is not yet complete at the query, (p+1)/ratio <= j, or does not exist.
-/// Differentiable in q, k, w; double backward: error. Throws ShapeError, DtypeError. Deterministic.
-/// Source: model spec 6, 5.3, 11.
+/// Returns [T, Cmax], columns are slots of the query's document counted from 0, Cmax = most slots
+/// of any document; -inf where the slot is not yet complete at the query, (p+1)/ratio <= j, or does
+/// not exist. Differentiable in q, k, w; double backward: error. Throws ShapeError, DtypeError.
+/// Deterministic. Source: model spec 6, 5.3, 11.
 at::Tensor indexer_scores(const IndexerInputs& inputs, const at::Tensor& cu_seqlens, int64_t ratio);
 
-/// The best slots of every query. Arguments as indexer_scores; topk >= 1. The scores exist for one block of
-/// queries at a time.
-/// Returns (indices int32 [T, K'], values [T, K']), K' = min(topk, Cmax). indices are rows of k, ascending,
-/// then -1; values are their scores, -inf at -1. Higher score first, on equal score the lower slot;
-/// -0 counts as +0; a NaN score is never selected. A query with no visible slot gets all -1.
-/// values are differentiable in q, k, w, indices are not; double backward: error.
-/// Throws ShapeError, DtypeError. Deterministic: equal whatever the block size.
-/// Source: model spec 6; spec 4 2.1.
+/// The best slots of every query. Arguments as indexer_scores; topk >= 1. The scores exist for one
+/// block of queries at a time. Returns (indices int32 [T, K'], values [T, K']), K' = min(topk,
+/// Cmax). indices are rows of k, ascending, then -1; values are their scores, -inf at -1. Higher
+/// score first, on equal score the lower slot; -0 counts as +0; a NaN score is never selected. A
+/// query with no visible slot gets all -1. values are differentiable in q, k, w, indices are not;
+/// double backward: error. Throws ShapeError, DtypeError. Deterministic: equal whatever the block
+/// size. Source: model spec 6; spec 4 2.1.
 std::tuple<at::Tensor, at::Tensor> lightning_indexer(const IndexerInputs& inputs,
                                                      const at::Tensor& cu_seqlens,
                                                      int64_t ratio,

@@ -18,14 +18,19 @@ constexpr const char* kOp = "indexer_kl";
 
 Documents check(const KlTeacher& teacher, const IndexerInputs& index) {
   const AttentionInputs& attention = teacher.attention;
-  LETHE_CHECK(ShapeError, teacher.rule.ratio >= 2, "indexer_kl: ratio must be >= 2, got {}; layers of ratio 0 have no indexer",
+  LETHE_CHECK(ShapeError,
+              teacher.rule.ratio >= 2,
+              "indexer_kl: ratio must be >= 2, got {}; layers of ratio 0 have no indexer",
               teacher.rule.ratio);
   Documents documents = check_attention(kOp, attention, teacher.rule);
   check_indexer(kOp, index, attention.cu_seqlens, teacher.rule.ratio);
   check_same_dtype(kOp, "index q", index.q, attention.q);
   if (!teacher.lse) return documents;
-  LETHE_CHECK(ConfigError, teacher.joint, "indexer_kl: lse must be absent for the conditional teacher, got {}; "
-              "its denominator holds the slots alone", shape_text(*teacher.lse));
+  LETHE_CHECK(ConfigError,
+              teacher.joint,
+              "indexer_kl: lse must be absent for the conditional teacher, got {}; "
+              "its denominator holds the slots alone",
+              shape_text(*teacher.lse));
   check_same_dtype(kOp, "lse", *teacher.lse, attention.q);
   check_sizes(kOp, "lse", "[T,H]", *teacher.lse, {attention.q.size(0), attention.q.size(1)});
   return documents;
@@ -74,8 +79,10 @@ GradientsAndLoss meta(const at::Tensor& q,
 }
 
 void check_detached(const at::Tensor& t, const char* name) {
-  LETHE_CHECK(ConfigError, !at::GradMode::is_enabled() || !t.requires_grad(),
-              "indexer_kl: {} must be detached, got a tensor that requires a gradient; use attach_indexer_kl, or detach",
+  LETHE_CHECK(ConfigError,
+              !at::GradMode::is_enabled() || !t.requires_grad(),
+              "indexer_kl: {} must be detached, got a tensor that requires a gradient; use "
+              "attach_indexer_kl, or detach",
               name);
 }
 
@@ -106,25 +113,53 @@ GradientsAndLoss autograd(const at::Tensor& q,
   return indexer_kl({attention, lse, {window, ratio, scale}, joint}, {index_q, index_k, index_w});
 }
 
-LETHE_REGISTER_OP(indexer_kl,
-                  "indexer_kl(Tensor q, Tensor kv, Tensor slots, Tensor? indices, Tensor sink, Tensor cu_seqlens, "
-                  "Tensor? lse, Tensor index_q, Tensor index_k, Tensor index_w, int window, int ratio, float scale, "
-                  "bool joint) -> (Tensor d_index_q, Tensor d_index_k, Tensor d_index_w, Tensor loss)",
-                  forward,
-                  meta,
-                  autograd)
+LETHE_REGISTER_OP(
+    indexer_kl,
+    "indexer_kl(Tensor q, Tensor kv, Tensor slots, Tensor? indices, Tensor sink, Tensor "
+    "cu_seqlens, "
+    "Tensor? lse, Tensor index_q, Tensor index_k, Tensor index_w, int window, int ratio, float "
+    "scale, "
+    "bool joint) -> (Tensor d_index_q, Tensor d_index_k, Tensor d_index_w, Tensor loss)",
+    forward,
+    meta,
+    autograd)
 
 }  // namespace
 
 GradientsAndLoss indexer_kl(const KlTeacher& teacher, const IndexerInputs& index) {
-  using Signature = GradientsAndLoss(
-      const at::Tensor&, const at::Tensor&, const at::Tensor&, const OptionalTensor&, const at::Tensor&, const at::Tensor&,
-      const OptionalTensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t, int64_t, double, bool);
+  using Signature = GradientsAndLoss(const at::Tensor&,
+                                     const at::Tensor&,
+                                     const at::Tensor&,
+                                     const OptionalTensor&,
+                                     const at::Tensor&,
+                                     const at::Tensor&,
+                                     const OptionalTensor&,
+                                     const at::Tensor&,
+                                     const at::Tensor&,
+                                     const at::Tensor&,
+                                     int64_t,
+                                     int64_t,
+                                     double,
+                                     bool);
   const AttentionInputs& a = teacher.attention;
-  LETHE_CHECK(ShapeError, a.slots.has_value(), "indexer_kl: slots must be given, got none; ratio-0 layers have no loss");
+  LETHE_CHECK(ShapeError,
+              a.slots.has_value(),
+              "indexer_kl: slots must be given, got none; ratio-0 layers have no loss");
   return LETHE_OP_HANDLE(indexer_kl, Signature)
-      .call(a.q, a.kv, *a.slots, a.indices, a.sink, a.cu_seqlens, teacher.lse, index.q, index.k, index.w,
-            teacher.rule.window, teacher.rule.ratio, teacher.rule.scale, teacher.joint);
+      .call(a.q,
+            a.kv,
+            *a.slots,
+            a.indices,
+            a.sink,
+            a.cu_seqlens,
+            teacher.lse,
+            index.q,
+            index.k,
+            index.w,
+            teacher.rule.window,
+            teacher.rule.ratio,
+            teacher.rule.scale,
+            teacher.joint);
 }
 
 }  // namespace lethe::ops

@@ -19,7 +19,9 @@ Documents documents_of(const char* op, const at::Tensor& cu_seqlens, int64_t tok
 int64_t total_slots(const Documents& documents, int64_t ratio);
 
 /// Most slots of any document, Cmax.
-inline int64_t most_slots(const Documents& documents, int64_t ratio) { return documents.longest() / ratio; }
+inline int64_t most_slots(const Documents& documents, int64_t ratio) {
+  return documents.longest() / ratio;
+}
 
 /// `t` has these sizes. `layout` names them in the error, e.g. "[T,H,c]".
 void check_sizes(const char* op,
@@ -29,12 +31,16 @@ void check_sizes(const char* op,
                  const std::vector<int64_t>& sizes);
 
 /// `t` has `dims` dimensions; the layout names them.
-void check_dims(const char* op, const char* name, const char* layout, const at::Tensor& t, int64_t dims);
+void check_dims(
+    const char* op, const char* name, const char* layout, const at::Tensor& t, int64_t dims);
 
 /// `t` is float32 or float64.
 void check_real(const char* op, const char* name, const at::Tensor& t);
 
 /// `t` has the dtype of `like`.
-void check_same_dtype(const char* op, const char* name, const at::Tensor& t, const at::Tensor& like);
+void check_same_dtype(const char* op,
+                      const char* name,
+                      const at::Tensor& t,
+                      const at::Tensor& like);
 
 }  // namespace lethe::ops

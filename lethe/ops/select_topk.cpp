@@ -1,9 +1,9 @@
 #include "lethe/ops/select_topk.h"
 
-#include <ATen/ops/topk.h>
-
 #include <algorithm>
 #include <limits>
+
+#include <ATen/ops/topk.h>
 
 namespace lethe::ops {
 
@@ -13,7 +13,8 @@ at::Tensor select_topk(const at::Tensor& scores, const at::Tensor& visible, int6
   at::Tensor selected = at::full({num_rows, k}, -1, index);
   if (num_columns == 0 || num_rows == 0) return selected;
   const at::Tensor seen = at::arange(num_columns, index) < visible.unsqueeze(1);
-  const at::Tensor masked = scores.masked_fill(seen.logical_not(), -std::numeric_limits<double>::infinity());
+  const at::Tensor masked =
+      scores.masked_fill(seen.logical_not(), -std::numeric_limits<double>::infinity());
   // The k-th best value is unique although the columns that topk() reports among equals are not.
   const int64_t kept = std::min(k, num_columns);
   const at::Tensor cut = std::get<0>(masked.topk(kept, 1)).narrow(1, kept - 1, 1);

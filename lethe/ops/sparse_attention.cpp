@@ -41,13 +41,16 @@ OutputAndLse meta(const at::Tensor& q,
   return {at::empty(q.sizes(), q.options()), at::empty({q.size(0), q.size(1)}, q.options())};
 }
 
-OptionalTensor if_defined(const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; }
+OptionalTensor if_defined(const at::Tensor& t) {
+  return t.defined() ? OptionalTensor(t) : std::nullopt;
+}
 
 /// saved: q, kv, slots, indices, sink, cu_seqlens, o, lse_with_sink.
 Tensors backward(const BackwardInput& in, const AttentionRule& rule) {
   const auto& s = in.saved;
   const OptionalTensor slots = if_defined(s[2]), indices = if_defined(s[3]);
-  return sparse_attention_gradients({s[0], s[1], slots, indices, s[4], s[5]}, rule, in.grads[0], s[6], s[7]);
+  return sparse_attention_gradients(
+      {s[0], s[1], slots, indices, s[4], s[5]}, rule, in.grads[0], s[6], s[7]);
 }
 
 OutputAndLse autograd(const at::Tensor& q,
@@ -66,26 +69,43 @@ OutputAndLse autograd(const at::Tensor& q,
     std::tie(o, lse_with_sink) = sparse_attention({q, kv, slots, indices, sink, cu_seqlens}, rule);
   }
   const at::Tensor some_slots = slots.value_or(at::Tensor()), ids = indices.value_or(at::Tensor());
-  record("lethe::sparse_attention", {q, kv, some_slots, sink}, {o},
+  record("lethe::sparse_attention",
+         {q, kv, some_slots, sink},
+         {o},
          {q, kv, some_slots, ids, sink, cu_seqlens, o, lse_with_sink},
          [rule](const BackwardInput& in) { return backward(in, rule); });
   return {o, lse_with_sink};
 }
 
-LETHE_REGISTER_OP(sparse_attention,
-                  "sparse_attention(Tensor q, Tensor kv, Tensor? slots, Tensor? indices, Tensor sink, "
-                  "Tensor cu_seqlens, int window, int ratio, float scale) -> (Tensor o, Tensor lse_with_sink)",
-                  forward,
-                  meta,
-                  autograd)
+LETHE_REGISTER_OP(
+    sparse_attention,
+    "sparse_attention(Tensor q, Tensor kv, Tensor? slots, Tensor? indices, Tensor sink, "
+    "Tensor cu_seqlens, int window, int ratio, float scale) -> (Tensor o, Tensor lse_with_sink)",
+    forward,
+    meta,
+    autograd)
 
 }  // namespace
 
 OutputAndLse sparse_attention(const AttentionInputs& inputs, const AttentionRule& rule) {
-  using Signature = OutputAndLse(const at::Tensor&, const at::Tensor&, const OptionalTensor&, const OptionalTensor&,
-                                 const at::Tensor&, const at::Tensor&, int64_t, int64_t, double);
+  using Signature = OutputAndLse(const at::Tensor&,
+                                 const at::Tensor&,
+                                 const OptionalTensor&,
+                                 const OptionalTensor&,
+                                 const at::Tensor&,
+                                 const at::Tensor&,
+                                 int64_t,
+                                 int64_t,
+                                 double);
   return LETHE_OP_HANDLE(sparse_attention, Signature)
-      .call(inputs.q, inputs.kv, inputs.slots, inputs.indices, inputs.sink, inputs.cu_seqlens, rule.window, rule.ratio,
+      .call(inputs.q,
+            inputs.kv,
+            inputs.slots,
+            inputs.indices,
+            inputs.sink,
+            inputs.cu_seqlens,
+            rule.window,
+            rule.ratio,
             rule.scale);
 }
 

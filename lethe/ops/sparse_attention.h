@@ -17,38 +17,42 @@ struct AttentionRule {
   double scale;    // tau, > 0
 };
 
-/// The tensors attention reads: q, kv, slots and sink share one dtype, float32 | float64; any strides.
-/// References: fill it where it is used.
+/// The tensors attention reads: q, kv, slots and sink share one dtype, float32 | float64; any
+/// strides. References: fill it where it is used.
 struct AttentionInputs {
-  const at::Tensor& q;                       // [T, H, c] after norm and rotation
-  const at::Tensor& kv;                      // [T, c] one shared key = value per token, after norm and rotation
-  const std::optional<at::Tensor>& slots;    // [C, c] key = value per slot; present iff ratio > 0
-  const std::optional<at::Tensor>& indices;  // int32 [T, K'] rows of slots, -1 = none; absent = all visible slots
-  const at::Tensor& sink;                    // [H] logit per head that takes mass without a value
-  const at::Tensor& cu_seqlens;              // int32 [N+1] on the CPU: document starts of the T tokens
+  const at::Tensor& q;   // [T, H, c] after norm and rotation
+  const at::Tensor& kv;  // [T, c] one shared key = value per token, after norm and rotation
+  const std::optional<at::Tensor>& slots;  // [C, c] key = value per slot; present iff ratio > 0
+  const std::optional<at::Tensor>&
+      indices;             // int32 [T, K'] rows of slots, -1 = none; absent = all visible slots
+  const at::Tensor& sink;  // [H] logit per head that takes mass without a value
+  const at::Tensor& cu_seqlens;  // int32 [N+1] on the CPU: document starts of the T tokens
 };
 
-/// Shared-KV attention of every query over its window and slots, with a sink, never across documents.
+/// Shared-KV attention of every query over its window and slots, with a sink, never across
+/// documents.
 ///   z_j = scale * <q, k_j>,  Z = sum_j exp z_j + exp sink,  o = sum_j (exp z_j / Z) k_j
-/// Slot j of a document is visible at position p iff j < (p+1) / ratio. indices must name visible slots, each
-/// at most once per row, in any order.
-/// Returns (o [T, H, c], lse_with_sink [T, H] = log Z, natural log), both of q's dtype. o is before the
-/// inverse rotation.
-/// Differentiable: o in q, kv, slots, sink; lse_with_sink is not. Saved: the inputs, o, lse_with_sink: o must
-/// not be changed in place. Double backward: error.
-/// Throws ShapeError (also for an index that is out of range or not visible), DtypeError.
-/// Deterministic: blocks of queries in fixed order, gradients of slots accumulated in index order.
-/// Source: model spec 7; spec 4 2.2.
-std::tuple<at::Tensor, at::Tensor> sparse_attention(const AttentionInputs& inputs, const AttentionRule& rule);
+/// Slot j of a document is visible at position p iff j < (p+1) / ratio. indices must name visible
+/// slots, each at most once per row, in any order. Returns (o [T, H, c], lse_with_sink [T, H] = log
+/// Z, natural log), both of q's dtype. o is before the inverse rotation. Differentiable: o in q,
+/// kv, slots, sink; lse_with_sink is not. Saved: the inputs, o, lse_with_sink: o must not be
+/// changed in place. Double backward: error. Throws ShapeError (also for an index that is out of
+/// range or not visible), DtypeError. Deterministic: blocks of queries in fixed order, gradients of
+/// slots accumulated in index order. Source: model spec 7; spec 4 2.2.
+std::tuple<at::Tensor, at::Tensor> sparse_attention(const AttentionInputs& inputs,
+                                                    const AttentionRule& rule);
 
 namespace reference {
 
-/// By blocks of queries: one contiguous band of window keys and the slots, gathered by index if there are
-/// indices.
-std::tuple<at::Tensor, at::Tensor> sparse_attention_gather(const AttentionInputs& inputs, const AttentionRule& rule);
+/// By blocks of queries: one contiguous band of window keys and the slots, gathered by index if
+/// there are indices.
+std::tuple<at::Tensor, at::Tensor> sparse_attention_gather(const AttentionInputs& inputs,
+                                                           const AttentionRule& rule);
 
-/// The oracle: one masked [T, H, T + C] softmax of differentiable ATen operations; gradients by autograd.
-std::tuple<at::Tensor, at::Tensor> sparse_attention_dense(const AttentionInputs& inputs, const AttentionRule& rule);
+/// The oracle: one masked [T, H, T + C] softmax of differentiable ATen operations; gradients by
+/// autograd.
+std::tuple<at::Tensor, at::Tensor> sparse_attention_dense(const AttentionInputs& inputs,
+                                                          const AttentionRule& rule);
 
 }  // namespace reference
 

@@ -6,7 +6,8 @@
 // Inside lethe/ops only.
 namespace lethe::ops {
 
-/// Gradients of q, kv, slots (undefined without slots) and sink, given d_o, o and lse_with_sink [T, H].
+/// Gradients of q, kv, slots (undefined without slots) and sink, given d_o, o and lse_with_sink [T,
+/// H].
 Tensors sparse_attention_gradients(const AttentionInputs& inputs,
                                    const AttentionRule& rule,
                                    const at::Tensor& d_o,

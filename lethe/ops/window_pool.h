@@ -4,14 +4,17 @@
 
 #include "lethe/base/documents.h"
 
-// Inside lethe/ops only: the rows that the compressor pools into each slot, shared by its definition and its gradient.
+// Inside lethe/ops only: the rows that the compressor pools into each slot, shared by its
+// definition and its gradient.
 namespace lethe::ops {
 
 /// The ratio whose windows overlap: a slot pools its own window and the one before.
 inline constexpr int64_t kOverlapRatio = 4;
 
 /// Channels per slot channel: one half for the previous window, one for the slot's own.
-inline int64_t pool_halves(int64_t ratio) { return ratio == kOverlapRatio ? 2 : 1; }
+inline int64_t pool_halves(int64_t ratio) {
+  return ratio == kOverlapRatio ? 2 : 1;
+}
 
 /// Complete windows of a packed row, C of them.
 struct SlotWindows {
@@ -27,7 +30,10 @@ SlotWindows slot_windows(const Documents& documents, int64_t ratio, at::Device d
 /// The rows of one softmax per slot and channel: [C, m, d], m = r, or 2r when windows overlap.
 /// `x` [T, coff*d]; `bias` [r, coff*d] or undefined; rows that do not exist hold `absent`.
 /// There must be slots.
-at::Tensor pooled_rows(const at::Tensor& x, const at::Tensor& bias, const SlotWindows& windows, double absent);
+at::Tensor pooled_rows(const at::Tensor& x,
+                       const at::Tensor& bias,
+                       const SlotWindows& windows,
+                       double absent);
 
 /// The adjoint of pooled_rows without bias: rows [C, m, d] back to window order, [C, r, coff*d].
 at::Tensor unpool_rows(const at::Tensor& rows, const SlotWindows& windows);

@@ -1,5 +1,8 @@
 #include "lethe/ops/compressor.h"
 
+#include "support/golden.h"
+#include "support/op_checks.h"
+#include "support/packed_rows.h"
 #include <gtest/gtest.h>
 
 #include <ATen/ops/equal.h>
@@ -8,9 +11,6 @@
 #include "lethe/base/documents.h"
 #include "lethe/base/error.h"
 #include "lethe/ops/rms_norm.h"
-#include "support/golden.h"
-#include "support/op_checks.h"
-#include "support/packed_rows.h"
 
 namespace lethe {
 namespace {
@@ -36,10 +36,15 @@ void expect_golden(const std::string& name, int64_t ratio) {
   const Documents documents = Documents::from_lengths(lengths);
   const at::Tensor x = test::packed_leaf(g.at("x"));
   std::vector<at::Tensor> inputs{x};
-  for (const char* weight : {"wkv", "wgate", "ape", "norm"}) inputs.push_back(g.at(weight).clone().requires_grad_());
-  const at::Tensor e = ops::compress(at::matmul(x, inputs[1].t()), at::matmul(x, inputs[2].t()), inputs[3],
-                                     test::cu_of(lengths), ratio);
-  const at::Tensor slots = test::rotated(ops::rms_norm(e, inputs[4], 1e-6), documents.slot_positions(ratio),
+  for (const char* weight : {"wkv", "wgate", "ape", "norm"})
+    inputs.push_back(g.at(weight).clone().requires_grad_());
+  const at::Tensor e = ops::compress(at::matmul(x, inputs[1].t()),
+                                     at::matmul(x, inputs[2].t()),
+                                     inputs[3],
+                                     test::cu_of(lengths),
+                                     ratio);
+  const at::Tensor slots = test::rotated(ops::rms_norm(e, inputs[4], 1e-6),
+                                         documents.slot_positions(ratio),
                                          g.at("inv_freq").to(at::kFloat));
   test::expect_close_rms(slots.view_as(g.at("slots")), g.at("slots"), 1e-12, "slots");
   const auto grads = torch::autograd::grad({slots}, inputs, {g.at("d.slots").flatten(0, 1)});
@@ -58,7 +63,8 @@ TEST(Compressor, MatchesGoldenUnitsInFloat64) {
 
 TEST(Compressor, MatchesTheNumbersOfSpec51) {
   const at::Tensor t = at::arange(8, at::kDouble);
-  const at::Tensor kv = at::stack({t + 1, (t + 1) * 10}, 1), gate = at::stack({t * 0.1, t * -0.1}, 1);
+  const at::Tensor kv = at::stack({t + 1, (t + 1) * 10}, 1),
+                   gate = at::stack({t * 0.1, t * -0.1}, 1);
   const at::Tensor e = ops::compress(kv, gate, at::zeros({4, 2}, at::kDouble), test::cu_of({8}), 4);
   EXPECT_NEAR(e[0][0].item<double>(), 23.753528, 1e-6);
   EXPECT_NEAR(e[1][0].item<double>(), 22.907957, 1e-6);
@@ -68,7 +74,8 @@ TEST(Compressor, GradientsMatchCentralDifferences) {
   for (const test::Lengths& lengths : test::packed_rows())
     for (const int64_t ratio : {4, 8, 2}) {
       SCOPED_TRACE(test::lengths_text(lengths) + " ratio " + std::to_string(ratio));
-      test::expect_gradients(pool(lengths, ratio), pool_inputs(test::tokens_of(lengths), ratio), 24);
+      test::expect_gradients(
+          pool(lengths, ratio), pool_inputs(test::tokens_of(lengths), ratio), 24);
     }
 }
 
@@ -76,7 +83,8 @@ TEST(Compressor, Float32FollowsFloat64) {
   test::expect_float32_follows_float64(pool({9, 1, 33}, 4), pool_inputs(43, 4, 16));
 }
 
-// Model spec 14 #23, known failure K3: counts come from real lengths, windows never straddle documents.
+// Model spec 14 #23, known failure K3: counts come from real lengths, windows never straddle
+// documents.
 TEST(Compressor, PackedDocumentsEqualSeparateOnes) {
   for (const int64_t ratio : {4, 8}) {
     const auto in = pool_inputs(45, ratio);
@@ -84,7 +92,8 @@ TEST(Compressor, PackedDocumentsEqualSeparateOnes) {
     std::vector<at::Tensor> parts;
     int64_t begin = 0;
     for (const int64_t n : {3, 4, 5, 33}) {
-      parts.push_back(ops::compress(in[0].narrow(0, begin, n), in[1].narrow(0, begin, n), in[2], test::cu_of({n}), ratio));
+      parts.push_back(ops::compress(
+          in[0].narrow(0, begin, n), in[1].narrow(0, begin, n), in[2], test::cu_of({n}), ratio));
       begin += n;
     }
     test::expect_close_rms(packed, at::cat(parts), 1e-14, "slots");
@@ -116,7 +125,8 @@ TEST(Compressor, NoCompleteWindowGivesNoSlotAndZeroGradients) {
   const auto in = pool_inputs(6, 4);
   const at::Tensor e = ops::compress(in[0], in[1], in[2], test::cu_of({3, 3}), 4);
   EXPECT_EQ(e.sizes(), (std::vector<int64_t>{0, 3}));
-  for (const at::Tensor& g : torch::autograd::grad({e.sum()}, in)) EXPECT_TRUE((g == 0).all().item<bool>());
+  for (const at::Tensor& g : torch::autograd::grad({e.sum()}, in))
+    EXPECT_TRUE((g == 0).all().item<bool>());
 }
 
 // Model spec 14 #9.

@@ -1,5 +1,10 @@
 #include "lethe/ops/indexer_kl.h"
 
+#include <cmath>
+
+#include "support/golden.h"
+#include "support/op_checks.h"
+#include "support/packed_rows.h"
 #include <gtest/gtest.h>
 
 #include <ATen/ops/equal.h>
@@ -7,12 +12,7 @@
 #include <ATen/ops/logaddexp.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <cmath>
-
 #include "lethe/base/error.h"
-#include "support/golden.h"
-#include "support/op_checks.h"
-#include "support/packed_rows.h"
 
 namespace lethe {
 namespace {
@@ -53,7 +53,8 @@ void expect_golden(const std::string& name, bool sparse) {
   const at::Tensor q = g.at("teacher.q").flatten(0, 1), window = kv.narrow(1, 0, 37).flatten(0, 1);
   const OptionalTensor slots = kv.narrow(1, 37, 9).flatten(0, 1);
   const at::Tensor sink = g.at("teacher.sinks"), cu = test::cu_of({37, 37});
-  const at::Tensor local = g.at("topk"), offset = at::tensor(std::vector<int>{0, 9}, at::kInt).view({2, 1, 1});
+  const at::Tensor local = g.at("topk"),
+                   offset = at::tensor(std::vector<int>{0, 9}, at::kInt).view({2, 1, 1});
   OptionalTensor ids, lse;
   const ops::AttentionInputs attention{q, window, slots, ids, sink, cu};
   const ops::AttentionRule rule{6, 4, 0.25};
@@ -61,12 +62,18 @@ void expect_golden(const std::string& name, bool sparse) {
     ids = at::where(local < 0, local, local + offset).flatten(0, 1);
     lse = std::get<1>(ops::sparse_attention(attention, rule));
   }
-  const at::Tensor index_q = test::packed_leaf(g.at("index_q")), index_k = test::packed_leaf(g.at("index_k"));
-  const at::Tensor x = test::packed_leaf(g.at("x")), proj = g.at("weights_proj").clone().requires_grad_();
+  const at::Tensor index_q = test::packed_leaf(g.at("index_q")),
+                   index_k = test::packed_leaf(g.at("index_k"));
+  const at::Tensor x = test::packed_leaf(g.at("x")),
+                   proj = g.at("weights_proj").clone().requires_grad_();
   const at::Tensor w = at::matmul(x, proj.t()) / std::sqrt(8.0 * 16.0), out = leaf({74, 5});
   std::vector<at::Tensor> reports;
-  const at::Tensor attached = ops::attach_indexer_kl(out, {attention, lse, rule, true}, {index_q, index_k, w}, 1.0 / 74,
-                                                     [&](const at::Tensor& loss) { reports.push_back(loss); });
+  const at::Tensor attached =
+      ops::attach_indexer_kl(out,
+                             {attention, lse, rule, true},
+                             {index_q, index_k, w},
+                             1.0 / 74,
+                             [&](const at::Tensor& loss) { reports.push_back(loss); });
   test::expect_bitwise(attached, out, "forward of the attach node");
   EXPECT_TRUE(reports.empty()) << "the loss runs in backward";
   const at::Tensor d_out = leaf({74, 5}).detach();
@@ -86,16 +93,20 @@ TEST(IndexerKl, MatchesGoldenUnitsThroughTheAttachNode) {
   expect_golden("indexer_loss_dense", false);
 }
 
-/// The case of model spec 8.1: one query, two heads, three slots; identity keys make the rows the scores.
+/// The case of model spec 8.1: one query, two heads, three slots; identity keys make the rows the
+/// scores.
 Row spec_row() {
   Row row({6}, 2);
   const auto wide = at::TensorOptions().dtype(at::kDouble);
-  const at::Tensor z = at::tensor(std::vector<double>{1, 0, -1, 0.2, 0.6, 1.5}, at::kDouble).view({1, 2, 3});
-  const at::Tensor score = at::tensor(std::vector<double>{0.4, 0.1, 0.9}, at::kDouble).view({1, 1, 3});
+  const at::Tensor z =
+      at::tensor(std::vector<double>{1, 0, -1, 0.2, 0.6, 1.5}, at::kDouble).view({1, 2, 3});
+  const at::Tensor score =
+      at::tensor(std::vector<double>{0.4, 0.1, 0.9}, at::kDouble).view({1, 1, 3});
   row.q = at::cat({at::zeros({5, 2, 3}, wide), z});
   row.kv = at::zeros({6, 3}, wide);
   row.slots = at::eye(3, wide);
-  row.index = {at::cat({at::zeros({5, 1, 3}, wide), score}), at::eye(3, wide), at::ones({6, 1}, wide)};
+  row.index = {
+      at::cat({at::zeros({5, 1, 3}, wide), score}), at::eye(3, wide), at::ones({6, 1}, wide)};
   row.rule = {1, 2, 1.0};
   row.indices = at::cat({at::full({5, 3}, -1, at::kInt), at::arange(3, at::kInt).unsqueeze(0)});
   return row;
@@ -110,7 +121,8 @@ void expect_near(const at::Tensor& got, const std::vector<double>& want) {
 TEST(IndexerKl, JointTeacherMatchesTheNumbersOfSpec81) {
   Row row = spec_row();
   const at::Tensor others = at::tensor(std::vector<double>{2, -1}, at::kDouble), z = row.q[5];
-  row.lse = at::cat({at::zeros({5, 2}, z.options()), at::logaddexp(others, z.logsumexp(1)).unsqueeze(0)});
+  row.lse =
+      at::cat({at::zeros({5, 2}, z.options()), at::logaddexp(others, z.logsumexp(1)).unsqueeze(0)});
   const auto [d_q, d_k, d_w, loss] = row.run();
   expect_near(loss, {0.00217017});
   expect_near(d_q[5], {-0.00404508, -0.02428029, 0.02832537});
@@ -138,7 +150,8 @@ TEST(IndexerKl, RecomputedMassEqualsTheAttentionsLse) {
     if (sparse) row.indices = test::random_selection(lengths, 4, 3);
     const at::Tensor recomputed = std::get<0>(row.run());
     const OptionalTensor slots(row.slots);
-    row.lse = std::get<1>(ops::sparse_attention({row.q, row.kv, slots, row.indices, row.sink, row.cu}, row.rule));
+    row.lse = std::get<1>(
+        ops::sparse_attention({row.q, row.kv, slots, row.indices, row.sink, row.cu}, row.rule));
     test::expect_close_rms(recomputed, std::get<0>(row.run()), 1e-12, "d_index_q");
   }
 }
@@ -207,7 +220,8 @@ TEST(IndexerKl, PackedDocumentsEqualSeparateOnes) {
     Row alone({n}, 4);
     alone.q = packed.q.narrow(0, token, n), alone.kv = packed.kv.narrow(0, token, n);
     alone.slots = packed.slots.narrow(0, slot, n / 4), alone.sink = packed.sink;
-    alone.index = {packed.index[0].narrow(0, token, n), packed.index[1].narrow(0, slot, n / 4),
+    alone.index = {packed.index[0].narrow(0, token, n),
+                   packed.index[1].narrow(0, slot, n / 4),
                    packed.index[2].narrow(0, token, n)};
     const auto [one_q, one_k, one_w, one_loss] = alone.run();
     sum += one_loss;
@@ -235,8 +249,10 @@ TEST(IndexerKl, WithoutGradientsTheAttachNodeIsNothing) {
   const ops::AttentionInputs attention{row.q, row.kv, slots, row.indices, row.sink, row.cu};
   const at::NoGradGuard no_grad;
   const at::Tensor out = leaf({8, 2});
-  EXPECT_TRUE(ops::attach_indexer_kl(out, {attention, row.lse, row.rule, true},
-                                     {row.index[0], row.index[1], row.index[2]}, 1.0,
+  EXPECT_TRUE(ops::attach_indexer_kl(out,
+                                     {attention, row.lse, row.rule, true},
+                                     {row.index[0], row.index[1], row.index[2]},
+                                     1.0,
                                      [](const at::Tensor&) { ADD_FAILURE() << "reported"; })
                   .is_same(out));
 }
@@ -246,10 +262,12 @@ TEST(IndexerKl, MetaShapesFollowTheInputs) {
   const auto f = [&](const std::vector<at::Tensor>& in) {
     const OptionalTensor slots(in[2]);
     const ops::AttentionInputs attention{in[0], in[1], slots, {}, in[3], row.cu};
-    const auto [d_q, d_k, d_w, loss] = ops::indexer_kl({attention, {}, row.rule, true}, {in[4], in[5], in[6]});
+    const auto [d_q, d_k, d_w, loss] =
+        ops::indexer_kl({attention, {}, row.rule, true}, {in[4], in[5], in[6]});
     return std::vector<at::Tensor>{d_q, d_k, d_w, loss};
   };
-  const std::vector<at::Tensor> in{row.q, row.kv, row.slots, row.sink, row.index[0], row.index[1], row.index[2]};
+  const std::vector<at::Tensor> in{
+      row.q, row.kv, row.slots, row.sink, row.index[0], row.index[1], row.index[2]};
   test::expect_meta_matches(f, in);
   test::expect_strides_do_not_matter(f, in);
 }

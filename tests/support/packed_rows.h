@@ -26,9 +26,11 @@ int64_t tokens_of(const Lengths& lengths);
 
 int64_t slots_of(const Lengths& lengths, int64_t ratio);
 
-/// Interleaved rotation of the last 2*numel(inv_freq) channels of x [T, ...], differentiable, in x's dtype;
-/// angles are float32 products.
-at::Tensor rotated(const at::Tensor& x, const std::vector<int64_t>& positions, const at::Tensor& inv_freq);
+/// Interleaved rotation of the last 2*numel(inv_freq) channels of x [T, ...], differentiable, in
+/// x's dtype; angles are float32 products.
+at::Tensor rotated(const at::Tensor& x,
+                   const std::vector<int64_t>& positions,
+                   const at::Tensor& inv_freq);
 
 /// Slots of every query over the whole row: int32 [T, k], random visible ones, ascending, then -1.
 at::Tensor random_selection(const Lengths& lengths, int64_t ratio, int64_t k);

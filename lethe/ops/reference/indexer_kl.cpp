@@ -1,8 +1,8 @@
 #include "lethe/ops/indexer_kl.h"
 
-#include <ATen/ops/xlogy.h>
-
 #include <limits>
+
+#include <ATen/ops/xlogy.h>
 
 #include "lethe/ops/attention_keys.h"
 #include "lethe/ops/index_scores.h"
@@ -11,8 +11,11 @@
 namespace lethe::ops::reference {
 namespace {
 
-/// P [size, m]: the teacher's probabilities of the slots of `part`; 0 where hidden, a row of 0 if all are.
-at::Tensor teacher_probabilities(const KlTeacher& teacher, const QueryBlock& block, const KeyPart& part) {
+/// P [size, m]: the teacher's probabilities of the slots of `part`; 0 where hidden, a row of 0 if
+/// all are.
+at::Tensor teacher_probabilities(const KlTeacher& teacher,
+                                 const QueryBlock& block,
+                                 const KeyPart& part) {
   const AttentionInputs& attention = teacher.attention;
   const at::Tensor q = block_rows(attention.q, block);
   const at::Tensor z = mask_hidden(inner(part, q) * teacher.rule.scale, part.hidden);
@@ -22,11 +25,12 @@ at::Tensor teacher_probabilities(const KlTeacher& teacher, const QueryBlock& blo
   } else if (teacher.lse) {
     mass = block_rows(*teacher.lse, block);
   } else {
-    mass = log_mass(AttentionKeys(attention, teacher.rule, block).logits(q, teacher.rule.scale), attention.sink);
+    mass = log_mass(AttentionKeys(attention, teacher.rule, block).logits(q, teacher.rule.scale),
+                    attention.sink);
   }
   const at::Tensor share = mask_hidden(z - mass.unsqueeze(2), part.hidden);
-  // P does not depend on a factor common to a row: dividing by the largest share keeps tiny shares from underflow,
-  // and makes the row's sum at least 1 unless every slot is hidden.
+  // P does not depend on a factor common to a row: dividing by the largest share keeps tiny shares
+  // from underflow, and makes the row's sum at least 1 unless every slot is hidden.
   const at::Tensor largest = share.amax({1, 2}, /*keepdim=*/true);
   const at::Tensor none = largest == -std::numeric_limits<double>::infinity();
   const at::Tensor t = (share - largest.masked_fill(none, 0.0)).exp_().sum(1);
@@ -49,7 +53,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> indexer_kl(const KlTe
     if (keys.hidden.size(1) == 0) continue;
     const KeyPart slots = slot_part(*attention.slots, attention.indices, block, ratio);
     const at::Tensor p = teacher_probabilities(teacher, block, slots);
-    const at::Tensor log_q = block_scores(index, block, keys).log_softmax(1).masked_fill_(keys.hidden, 0.0);
+    const at::Tensor log_q =
+        block_scores(index, block, keys).log_softmax(1).masked_fill_(keys.hidden, 0.0);
     loss += (at::xlogy(p, p) - p * log_q).sum();
     gradients.add(index, block, keys, log_q.exp() - p);
   }
