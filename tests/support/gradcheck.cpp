@@ -78,7 +78,11 @@ void expect_bitwise(const at::Tensor& a, const at::Tensor& b, const std::string&
   ADD_FAILURE() << what << ": bits differ (equal values: signed zeros or NaN payloads)";
 }
 
-void expect_close_rms(const at::Tensor& a, const at::Tensor& b, double limit, const std::string& what) {
+void expect_close_rms(const at::Tensor& a,
+                      const at::Tensor& b,
+                      double limit,
+                      const std::string& what,
+                      double floor) {
   ASSERT_EQ(a.sizes(), b.sizes()) << what;
   if (a.numel() == 0) return;
   const at::Tensor x = a.detach().to(at::kDouble), y = b.detach().to(at::kDouble);
@@ -89,7 +93,7 @@ void expect_close_rms(const at::Tensor& a, const at::Tensor& b, double limit, co
   const at::Tensor finite = at::where(infinite, zero, y), diff = at::where(infinite, zero, x - y).abs();
   const double rms = std::sqrt(finite.square().mean().item<double>());
   const double worst = diff.max().item<double>();
-  EXPECT_LE(worst, limit * std::max(rms, 1e-30))
+  EXPECT_LE(worst, limit * std::max(rms, floor))
       << what << ": largest difference " << worst << " at flat element " << diff.argmax().item<int64_t>() << ", rms "
       << rms << ", allowed " << limit << " * rms";
 }

@@ -25,7 +25,11 @@ void expect_gradients(const TensorFn& f, const std::vector<at::Tensor>& inputs, 
 /// Same bytes, shape and dtype (class E0). On failure names the first differing element.
 void expect_bitwise(const at::Tensor& a, const at::Tensor& b, const std::string& what);
 
-/// Largest |a-b| <= limit * max(rms(b), tiny); positions of inf must agree, nan nowhere.
-void expect_close_rms(const at::Tensor& a, const at::Tensor& b, double limit, const std::string& what);
+/// Largest |a-b| <= limit * max(rms(b), floor); positions of inf must agree, nan nowhere.
+void expect_close_rms(const at::Tensor& a,
+                      const at::Tensor& b,
+                      double limit,
+                      const std::string& what,
+                      double floor = 1e-30);
 
 }  // namespace lethe::test
