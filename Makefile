@@ -19,7 +19,7 @@ build:
 	@cmake --build --preset dev --parallel $(JOBS)
 
 train: build
-	@build/bin/lethe train --recipe tiny --output $(OUTPUT)
+	@build/bin/lethe train --recipe tiny --output $(OUTPUT) --overwrite
 	@echo "model:  $(OUTPUT)/model"
 	@echo "report: $(OUTPUT)/report.html"
 

@@ -30,3 +30,6 @@ install(FILES
   "${PROJECT_BINARY_DIR}/lethe-config.cmake" "${PROJECT_BINARY_DIR}/lethe-config-version.cmake"
   cmake/FindLibTorch.cmake cmake/LetheFmtFirst.cmake
   DESTINATION "${_package}")
+
+# The text that `lethe train` uses without --data.
+install(FILES "${PROJECT_SOURCE_DIR}/examples/data/shakespeare.txt" DESTINATION "${CMAKE_INSTALL_DATADIR}/lethe")

@@ -20,10 +20,20 @@ const std::string& the_folder(const std::vector<std::string>& positional, const 
   return positional.front();
 }
 
+// The text that ships with the program: beside the build folder, or in the installed tree.
+std::string bundled_text() {
+  const std::filesystem::path bin = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  for (const char* place : {"../../examples/data/shakespeare.txt", "../share/lethe/shakespeare.txt"})
+    if (std::filesystem::exists(bin / place)) return (bin / place).lexically_normal().string();
+  fail<DataError>("--data: must name a text, got none and the bundled one is not beside {}; pass a file or a folder", bin.string());
+}
+
 }  // namespace
 
 int run_train(const ResolvedSettings& settings, std::ostream& out) {
-  Trainer trainer(settings.config, out);
+  RunConfig config = settings.config;
+  if (config.train.data.empty()) config.train.data = bundled_text();
+  Trainer trainer(config, out);
   const TrainResult result = trainer.run();
   const std::string page = (std::filesystem::path(settings.config.train.output) / "report.html").string();
   report::make_report(result.record_file, page);

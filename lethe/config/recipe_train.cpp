@@ -13,7 +13,7 @@ struct Row {
   std::string_view value;
 };
 
-constexpr std::array<Row, 9> kTiny{{{"train_iters", "600"},
+constexpr std::array<Row, 9> kTiny{{{"train_iters", "400"},
                                     {"lr", "2e-3"},
                                     {"min_lr", "2e-4"},
                                     {"lr_warmup_iters", "30"},

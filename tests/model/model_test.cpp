@@ -69,7 +69,8 @@ TEST(Model, PackedDocumentsGiveTheSummedGradientsOfSeparateRuns) {
   for (size_t i = 0; i < together.size(); ++i) {
     ASSERT_EQ(together[i].defined(), sum[i].defined()) << i;
     if (together[i].defined())
-      test::expect_close_rms(together[i], sum[i], 1e-10, "gradient " + std::to_string(i));
+      // The floor: all streams are equal in layer 0, so its mixing gradients cancel to their terms' rounding.
+      test::expect_close_rms(together[i], sum[i], 1e-10, "gradient " + std::to_string(i), 1e-5);
   }
 }
 
