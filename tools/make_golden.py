@@ -22,7 +22,7 @@ try:
     from safetensors.torch import save_file
     from transformers.utils import logging
     import golden_peer as peer
-except ImportError as error:
+except (ImportError, OSError, ValueError) as error:  # the latter two: libraries of torch are missing
     sys.exit(f"make_golden.py: needs torch, transformers and safetensors, got '{error}'; install them: {PIP_LINE}")
 
 FORWARD_SHARE = 2e-5  # what `lethe compare` allows a float32 activation to be off, of its rms
