@@ -2,6 +2,8 @@
 
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include <algorithm>
+
 #include "lethe/base/error.h"
 
 namespace lethe {
@@ -34,6 +36,8 @@ class OpNode final : public torch::autograd::Node {
     for (SavedVariable& s : saved_) saved.push_back(s.unpack(shared_from_this()));
     std::vector<bool> needed(num_outputs());
     for (size_t i = 0; i < needed.size(); ++i) needed[i] = task_should_compute_output(i);
+    const bool any = std::any_of(grads.begin(), grads.end(), [](const at::Tensor& g) { return g.defined(); });
+    if (!any) return torch::autograd::variable_list(needed.size());
     Tensors out = backward_({grads, saved, needed});
     if (out.size() != needed.size())
       fail_internal(fmt::format("{}: {} gradients for {} inputs", op_, out.size(), needed.size()));

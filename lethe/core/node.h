@@ -16,7 +16,7 @@ using Tensors = std::vector<at::Tensor>;
 
 /// What a gradient function receives: the gradients of the node's outputs and the saved tensors.
 struct BackwardInput {
-  const Tensors& grads;        // one per recorded output; undefined = no gradient arrived
+  const Tensors& grads;        // one per recorded output; undefined = none arrived there (at least one did)
   const Tensors& saved;        // in the order in which record() got them
   std::vector<bool> needed;    // one per input of record(); a gradient that is not needed may stay undefined
 };
