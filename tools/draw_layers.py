@@ -3,13 +3,14 @@
 
 Every folder that the tree has stands on one level above the highest folder it may include. Only arrows that say
 something new are drawn: `a -> c` is left out when `a -> b -> c` is there, and so is every arrow to `base`."""
+import itertools
 import sys
 from pathlib import Path
 
 from check_layers import TABLE, read_table
 
 PICTURE = "docs/design/layers.svg"
-WIDTH, BOX_WIDTH, BOX_HEIGHT, LEVEL = 880, 112, 40, 84
+WIDTH, COLUMNS, BOX_WIDTH, BOX_HEIGHT, LEVEL = 880, 7, 100, 40, 92
 WITHOUT_TORCH = {"base", "config", "plan", "io", "kernels", "data", "report"}
 
 
@@ -51,38 +52,58 @@ def drawn_arrows(table):
     return arrows
 
 
-def ordered_rows(table, level_of):
-    """Folders per level, level 0 first; in a row by the mean place of what they include, then by name."""
-    place, rows = {}, []
-    for number in range(max(level_of.values()) + 1):
-        row = [folder for folder in table if level_of[folder] == number]
-
-        def wish(folder):
-            known = [place[other] for other in table[folder] if other != "base"]
-            return (sum(known) / len(known) if known else 0.5, folder)
-
-        row.sort(key=wish)
-        for i, folder in enumerate(row):
-            place[folder] = (i + 0.5) / len(row)
-        rows.append(row)
-    return rows
+def top(level, height):
+    return 20 + (height - 1 - level) * LEVEL
 
 
-def centres(rows):
-    """{folder: (x, y of the top edge)}."""
-    found = {}
-    for number, row in enumerate(rows):
-        for i, folder in enumerate(row):
-            x = WIDTH * (i + 0.5) / len(row)
-            found[folder] = (round(x), 20 + (len(rows) - 1 - number) * LEVEL)
-    return found
+def ends(arrow, column_of):
+    """x of the start and of the end: shifted towards each other, so that arrows of one box stand apart."""
+    x0, x1 = ((column_of[folder] + 0.5) * WIDTH / COLUMNS for folder in arrow)
+    shift = round((x1 - x0) / WIDTH * BOX_WIDTH * 0.8)
+    return round(x0) + shift, round(x1) - shift
+
+
+def cost(column_of, level_of, arrows):
+    """How hard the placement is to read: arrows through boxes, crossings, lengths."""
+    total = sum(abs(column_of[folder] - (COLUMNS - 1) / 2) for folder in column_of) / 10
+    lines = []
+    for arrow in arrows:
+        (x0, x1), (high, low) = ends(arrow, column_of), (level_of[folder] for folder in arrow)
+        total += abs(x1 - x0) / 100
+        lines.append((high, low, x0, x1))
+        for folder, level in level_of.items():
+            if low < level < high:
+                x = x0 + (x1 - x0) * (high - level) / (high - low)
+                distance = abs(x - (column_of[folder] + 0.5) * WIDTH / COLUMNS)
+                total += 100 * (distance < BOX_WIDTH / 2 + 24)
+    for one, other in itertools.combinations(lines, 2):
+        total += 2 * (one[:2] == other[:2] and (one[2] - other[2]) * (one[3] - other[3]) < 0)
+    return total
+
+
+def place(table, level_of):
+    """{folder: column}: row by row the cheapest placement, until no row gets better. Always the same result."""
+    arrows = drawn_arrows(table)
+    rows = [[f for f in table if level_of[f] == level] for level in range(max(level_of.values()) + 1)]
+    column_of = {f: i + (COLUMNS - len(row)) // 2 for row in rows for i, f in enumerate(row)}
+    best, before = cost(column_of, level_of, arrows), None
+    while best != before:
+        before = best
+        for row in rows:
+            for columns in itertools.permutations(range(COLUMNS), len(row)):
+                tried = {**column_of, **dict(zip(row, columns))}
+                price = cost(tried, level_of, arrows)
+                if price < best - 1e-9:
+                    best, column_of = price, tried
+    return column_of
 
 
 def draw(table):
     """The picture as SVG text."""
-    rows = ordered_rows(table, levels(table))
-    at = centres(rows)
-    height = 20 + (len(rows) - 1) * LEVEL + BOX_HEIGHT + 36
+    level_of = levels(table)
+    column_of = place(table, level_of)
+    rows = max(level_of.values()) + 1
+    height = top(0, rows) + BOX_HEIGHT + 36
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         'font-family="sans-serif" font-size="15" text-anchor="middle">',
@@ -91,15 +112,12 @@ def draw(table):
         '<path d="M0 0L8 4L0 8z" fill="#667"/></marker></defs>',
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
     ]
-    for folder, target in drawn_arrows(table):
-        (x0, y0), (x1, y1) = at[folder], at[target]
-        start, end = y0 + BOX_HEIGHT, y1
-        shift = round((x1 - x0) / WIDTH * BOX_WIDTH * 0.8)
-        x0, x1 = x0 + shift, x1 - shift
-        bend = min(LEVEL, (end - start) // 2)
-        out.append(f'<path d="M{x0} {start}C{x0} {start + bend} {x1} {end - bend} {x1} {end}" fill="none" '
-                   'stroke="#667" stroke-width="1.3" marker-end="url(#tip)"/>')
-    for folder, (x, y) in at.items():
+    for arrow in drawn_arrows(table):
+        start, end = top(level_of[arrow[0]], rows) + BOX_HEIGHT, top(level_of[arrow[1]], rows)
+        x0, x1 = ends(arrow, column_of)
+        out.append(f'<path d="M{x0} {start}L{x1} {end}" stroke="#667" stroke-width="1.3" marker-end="url(#tip)"/>')
+    for folder, column in column_of.items():
+        x, y = round((column + 0.5) * WIDTH / COLUMNS), top(level_of[folder], rows)
         fill, edge = ("#eaf3ea", "#4a7a4a") if folder in WITHOUT_TORCH else ("#e8eef8", "#44618f")
         left = round(x - BOX_WIDTH / 2)
         out.append(f'<rect x="{left}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6" fill="{fill}" '
