@@ -79,7 +79,7 @@ def legend(entries):
 
 def plot(start, train, valid):
     """The curve as SVG text."""
-    bigram = start["bigram_loss"]
+    bigram = start["bigram_entropy"]
     losses = [loss for _, loss in train + valid] + [bigram]
     frame = Frame(max(train[-1][0], 1), math.floor(min(losses) * 2 - 0.2) / 2, math.ceil(max(losses) * 2) / 2)
     entries = [("#9db4dd", "training loss, each step"), ("#c8553d", "validation loss")]

@@ -4,6 +4,8 @@
 #include <ostream>
 
 #include "lethe/base/error.h"
+#include "lethe/base/format.h"
+#include "lethe/config/contract.h"
 #include "lethe/report/html_report.h"
 #include "lethe/train/compare.h"
 #include "lethe/train/generate.h"
@@ -40,6 +42,25 @@ int run_train(const ResolvedSettings& settings, std::ostream& out) {
   out << "model   " << result.model_folder << "\nrecord  " << result.record_file << "\nreport  " << page << "\n"
       << "sample  lethe generate " << result.model_folder << "\n";
   return result.signal != 0 ? exit_code::kSignal + result.signal : exit_code::kOk;
+}
+
+int run_dry(const ResolvedSettings& settings, std::ostream& out) {
+  const auto params = contract(settings.config.model);
+  const ParamTotals totals = param_totals(settings.config.model);
+  int64_t trained = 0, held = 0;  // bytes in memory: float32 and int32
+  for (const ParamSpec& spec : params) {
+    held += 4 * spec.numel();
+    if (spec.kind == ParamKind::Param) trained += 4 * spec.numel();
+  }
+  out << fmt::format("parameters         {} ({} layers, {} embedding and heads, {} MTP)\n", totals.total(), totals.layers,
+                     totals.top, totals.mtp)
+      << fmt::format("active per token   {}\n", totals.active_per_token)
+      << fmt::format("hub tensors        {}\n", disk_tensors(params, Dialect::Hub).size())
+      << fmt::format("parameter bytes    {} ({})\n", held, bytes_text(held))
+      << fmt::format("gradient bytes     {} ({}), all parameters trained\n", trained, bytes_text(trained))
+      << fmt::format("optimizer bytes    {} ({}), two moments each\n", 2 * trained, bytes_text(2 * trained))
+      << "activations        not predicted by this build; a step's exact bytes are in the run record\n";
+  return exit_code::kOk;
 }
 
 int run_generate(const ResolvedSettings& settings, const std::vector<std::string>& positional, std::ostream& out) {

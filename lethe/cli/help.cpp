@@ -17,7 +17,7 @@ constexpr std::array<CommandInfo, 4> kCommands{{
      "then --recipe,\n"
      "then each --config file in order, then the command line; the last one wins. The run's folder "
      "gets a record\n"
-     "(record.jsonl), the model (model/, readable by lethe generate and by transformers) and a "
+     "(run.jsonl), the model (model/, readable by lethe generate and by transformers) and a "
      "report.",
      {"lethe train --recipe tiny                      # the demo: a small model, the bundled text",
       "lethe train --recipe tiny --data my/texts --output out/mine --max-seconds 600",

@@ -33,6 +33,7 @@ int run(const lethe::Invocation& call) {
     std::cout << lethe::print_config(settings);
     return lethe::exit_code::kOk;
   }
+  if (call.dry_run) return lethe::run_dry(settings, std::cout);
   lethe::prepare_runtime(settings.config.threads);
   if (call.command == "train") return lethe::run_train(settings, std::cout);
   if (call.command == "generate") return lethe::run_generate(settings, call.positional, std::cout);

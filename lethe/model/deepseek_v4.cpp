@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "lethe/core/byte_accounting.h"
 #include "lethe/core/node.h"
 #include "lethe/model/param_rows.h"
 #include "lethe/ops/cross_entropy.h"
@@ -21,6 +22,12 @@ at::Device device_of(ParamPlacement::Device device) {
                                                   : at::Device(at::kCPU);
 }
 
+// The tables stay as long as the parameters do, and count as such.
+RopeTables make_rope_tables(const ModelConfig& config, at::Device device) {
+  const ByteTag tag(ByteCategory::Parameters);
+  return RopeTables(config, device);
+}
+
 }  // namespace
 
 bool is_indexer_param(const ParamRow& row) { return row.name.find(".indexer.") != std::string::npos; }
@@ -28,7 +35,7 @@ bool is_indexer_param(const ParamRow& row) { return row.name.find(".indexer.") !
 DeepseekV4::DeepseekV4(const ModelConfig& config, ParamPlacement placement)
     : config_(config),
       store_(std::make_unique<ParamStore>(param_rows(config), placement)),
-      rope_(config, device_of(placement.device)) {
+      rope_(make_rope_tables(config, device_of(placement.device))) {
   const ParamScope root = store_->root(), decoder = root.sub("decoder"), layers = decoder.sub("layers");
   embed_ = root.add("embedding.word_embeddings.weight", {config.vocab_size, config.hidden});
   for (int64_t i = 0; i < config.num_layers; ++i)

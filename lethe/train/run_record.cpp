@@ -64,7 +64,7 @@ void RunRecord::start(const Start& facts) {
             {"train_tokens", facts.train_tokens},
             {"valid_tokens", facts.valid_tokens},
             {"threads", facts.threads}};
-  put(line, "bigram_loss", facts.bigram_loss);
+  put(line, "bigram_entropy", facts.bigram_loss);
   impl_->write(line);
 }
 

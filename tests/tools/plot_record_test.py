@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 import plot_record
 
-EVENTS = [{"event": "start", "bigram_loss": 2.5}, {"event": "step", "step": 1, "loss": 5.5},
+EVENTS = [{"event": "start", "bigram_entropy": 2.5}, {"event": "step", "step": 1, "loss": 5.5},
           {"event": "eval", "step": 1, "valid_loss": 5.25}, {"event": "step", "step": 2, "loss": 5.0}]
 
 
