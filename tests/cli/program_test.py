@@ -19,7 +19,7 @@ SMALL = ["--recipe", "tiny", "--threads", "1", "--seq-length", "64", "--micro-ba
 
 
 def lethe(*words, **kwargs):
-    return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=300, **kwargs)
+    return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, errors="replace", timeout=300, **kwargs)
 
 
 class ProgramTest(unittest.TestCase):
