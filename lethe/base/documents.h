@@ -21,18 +21,24 @@ class Documents {
   static Documents from_lengths(std::span<const int64_t> lengths);
 
   [[nodiscard]] int64_t count() const { return static_cast<int64_t>(starts_.size()) - 1; }
+
   [[nodiscard]] int64_t tokens() const { return starts_.back(); }
+
   [[nodiscard]] int64_t begin(int64_t doc) const { return starts_[static_cast<size_t>(doc)]; }
+
   [[nodiscard]] int64_t end(int64_t doc) const { return starts_[static_cast<size_t>(doc) + 1]; }
+
   [[nodiscard]] int64_t length(int64_t doc) const { return end(doc) - begin(doc); }
+
   [[nodiscard]] int64_t longest() const;
+
   [[nodiscard]] const std::vector<int32_t>& cu_seqlens() const { return starts_; }
 
   /// Position of every token inside its document, [T].
   [[nodiscard]] std::vector<int64_t> positions() const;
 
-  /// Cumulative slot counts, [N+1], from the real lengths: cu[d+1] - cu[d] = floor(length(d) / ratio).
-  /// ratio >= 2.
+  /// Cumulative slot counts, [N+1], from the real lengths: cu[d+1] - cu[d] = floor(length(d) /
+  /// ratio). ratio >= 2.
   [[nodiscard]] std::vector<int32_t> cu_slots(int64_t ratio) const;
 
   /// Position (first token of its own window, j * ratio) of every slot, [C].

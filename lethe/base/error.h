@@ -1,10 +1,10 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace lethe {
 
@@ -39,20 +39,20 @@ class Error : public std::runtime_error {
   int code_;
 };
 
-#define LETHE_ERROR_KIND(Name, exit)                                         \
-  struct Name final : Error {                                                \
-    explicit Name(const std::string& text) : Error(#Name, exit, text) {}     \
+#define LETHE_ERROR_KIND(Name, exit)                                     \
+  struct Name final : Error {                                            \
+    explicit Name(const std::string& text) : Error(#Name, exit, text) {} \
   }
 
-LETHE_ERROR_KIND(ConfigError, exit_code::kUsage);      // a flag, a key, a combination of them
-LETHE_ERROR_KIND(ShapeError, exit_code::kUsage);       // a tensor's sizes
-LETHE_ERROR_KIND(DtypeError, exit_code::kUsage);       // a tensor's element type
-LETHE_ERROR_KIND(RecomputeError, exit_code::kUsage);   // a release plan or its execution
-LETHE_ERROR_KIND(DataError, exit_code::kData);         // text, tokens, a file that is not what it claims
-LETHE_ERROR_KIND(CheckpointError, exit_code::kData);   // weights on disk
-LETHE_ERROR_KIND(CommError, exit_code::kComm);         // other ranks
-LETHE_ERROR_KIND(NumericError, exit_code::kNumeric);   // NaN or Inf in loss or gradient
-LETHE_ERROR_KIND(InternalError, exit_code::kInternal); // our bug
+LETHE_ERROR_KIND(ConfigError, exit_code::kUsage);     // a flag, a key, a combination of them
+LETHE_ERROR_KIND(ShapeError, exit_code::kUsage);      // a tensor's sizes
+LETHE_ERROR_KIND(DtypeError, exit_code::kUsage);      // a tensor's element type
+LETHE_ERROR_KIND(RecomputeError, exit_code::kUsage);  // a release plan or its execution
+LETHE_ERROR_KIND(DataError, exit_code::kData);  // text, tokens, a file that is not what it claims
+LETHE_ERROR_KIND(CheckpointError, exit_code::kData);    // weights on disk
+LETHE_ERROR_KIND(CommError, exit_code::kComm);          // other ranks
+LETHE_ERROR_KIND(NumericError, exit_code::kNumeric);    // NaN or Inf in loss or gradient
+LETHE_ERROR_KIND(InternalError, exit_code::kInternal);  // our bug
 
 #undef LETHE_ERROR_KIND
 
@@ -63,7 +63,8 @@ template <class Kind, class... Args>
 }
 
 /// Throws InternalError: adds the caller's place in the source and asks for a report.
-/// The builtins instead of std::source_location, which clang 14 (fuzzing, clang-tidy) does not have.
+/// The builtins instead of std::source_location, which clang 14 (fuzzing, clang-tidy) does not
+/// have.
 [[noreturn]] void fail_internal(const std::string& text,
                                 const char* file = __builtin_FILE(),
                                 int line = __builtin_LINE());
@@ -72,7 +73,8 @@ template <class Kind, class... Args>
 
 /// LETHE_CHECK(ShapeError, x.dim() == 2, "op: x must be [T,D], got {} dims; ...", x.dim());
 /// Text and arguments are evaluated only when the condition is false.
-#define LETHE_CHECK(kind, cond, ...)                                      \
-  do {                                                                    \
-    if (!(cond)) [[unlikely]] ::lethe::fail<::lethe::kind>(__VA_ARGS__);  \
+#define LETHE_CHECK(kind, cond, ...)             \
+  do {                                           \
+    if (!(cond)) [[unlikely]]                    \
+      ::lethe::fail<::lethe::kind>(__VA_ARGS__); \
   } while (false)

@@ -16,7 +16,9 @@ namespace {
 constexpr size_t kNamesShown = 40;
 
 std::string list_names(const std::vector<std::string>& names) {
-  const std::vector<std::string> shown(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kNamesShown)));
+  const std::vector<std::string> shown(
+      names.begin(),
+      names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kNamesShown)));
   return fmt::format("{}{}", fmt::join(shown, ", "), names.size() > kNamesShown ? ", ..." : "");
 }
 
@@ -29,20 +31,34 @@ void check_names(const TensorFile& file, const std::vector<DiskTensor>& expected
   }
   for (const std::string& name : file.names())
     if (!wanted.contains(name)) unexpected.push_back(name);
-  LETHE_CHECK(CheckpointError, missing.empty(),
-              "{} [E-MISSING]: every tensor that config.json implies must be there, got {} missing: {}; is it the "
+  LETHE_CHECK(CheckpointError,
+              missing.empty(),
+              "{} [E-MISSING]: every tensor that config.json implies must be there, got {} "
+              "missing: {}; is it the "
               "config.json of another model?",
-              file.path(), missing.size(), list_names(missing));
-  LETHE_CHECK(CheckpointError, unexpected.empty(),
-              "{} [E-UNEXPECTED]: only tensors that config.json implies may be there, got {} more: {}; {}", file.path(),
-              unexpected.size(), list_names(unexpected), explain_unknown_name(unexpected.front()));
+              file.path(),
+              missing.size(),
+              list_names(missing));
+  LETHE_CHECK(
+      CheckpointError,
+      unexpected.empty(),
+      "{} [E-UNEXPECTED]: only tensors that config.json implies may be there, got {} more: {}; {}",
+      file.path(),
+      unexpected.size(),
+      list_names(unexpected),
+      explain_unknown_name(unexpected.front()));
 }
 
 void check_shape(const TensorFile& file, const DiskTensor& t) {
   const auto shape = file.shape(t.name);
-  LETHE_CHECK(CheckpointError, shape == t.shape, "{} [E-SHAPE]: {} must be [{}] by config.json, got [{}]; is it the "
+  LETHE_CHECK(CheckpointError,
+              shape == t.shape,
+              "{} [E-SHAPE]: {} must be [{}] by config.json, got [{}]; is it the "
               "config.json of another model?",
-              file.path(), t.name, fmt::join(t.shape, ","), fmt::join(shape, ","));
+              file.path(),
+              t.name,
+              fmt::join(t.shape, ","),
+              fmt::join(shape, ","));
 }
 
 // The rows of an internal tensor that a piece covers.
@@ -54,20 +70,29 @@ at::Tensor rows_of(const at::Tensor& internal, const Piece& piece) {
 void check_hash_table(const std::string& where, const at::Tensor& table, int64_t num_experts) {
   const at::Tensor sorted = std::get<0>(table.sort(/*dim=*/1));
   const int64_t lowest = sorted.min().item<int64_t>(), highest = sorted.max().item<int64_t>();
-  LETHE_CHECK(CheckpointError, lowest >= 0 && highest < num_experts,
-              "{} [E-HASH-RANGE]: expert ids must be in [0, {}), got {}; is the table of another model?", where,
-              num_experts, lowest < 0 ? lowest : highest);
+  LETHE_CHECK(
+      CheckpointError,
+      lowest >= 0 && highest < num_experts,
+      "{} [E-HASH-RANGE]: expert ids must be in [0, {}), got {}; is the table of another model?",
+      where,
+      num_experts,
+      lowest < 0 ? lowest : highest);
   const int64_t width = sorted.size(1);
-  const bool repeats = width > 1 && sorted.narrow(1, 1, width - 1).eq(sorted.narrow(1, 0, width - 1)).any().item<bool>();
-  LETHE_CHECK(CheckpointError, !repeats,
-              "{} [E-HASH-RANGE]: the experts of one token must differ, got a row with the same id twice; is the file damaged?",
+  const bool repeats =
+      width > 1 &&
+      sorted.narrow(1, 1, width - 1).eq(sorted.narrow(1, 0, width - 1)).any().item<bool>();
+  LETHE_CHECK(CheckpointError,
+              !repeats,
+              "{} [E-HASH-RANGE]: the experts of one token must differ, got a row with the same id "
+              "twice; is the file damaged?",
               where);
 }
 
 // How often each element was written, by internal tensor: exactly once is the proof.
 class Coverage {
  public:
-  explicit Coverage(const std::vector<ParamSpec>& params) : params_(params), written_(params.size()) {}
+  explicit Coverage(const std::vector<ParamSpec>& params)
+      : params_(params), written_(params.size()) {}
 
   void add(const Piece& piece) {
     const ParamSpec& spec = params_[piece.param];
@@ -78,9 +103,14 @@ class Coverage {
 
   void prove(const std::string& path) const {
     for (size_t i = 0; i < params_.size(); ++i)
-      LETHE_CHECK(CheckpointError, written_[i] == params_[i].numel(),
-                  "{} [E-UNCOVERED]: each of the {} elements of {} must be written once, got {} writes; please report it",
-                  path, params_[i].numel(), params_[i].name, written_[i]);
+      LETHE_CHECK(CheckpointError,
+                  written_[i] == params_[i].numel(),
+                  "{} [E-UNCOVERED]: each of the {} elements of {} must be written once, got {} "
+                  "writes; please report it",
+                  path,
+                  params_[i].numel(),
+                  params_[i].name,
+                  written_[i]);
   }
 
  private:
@@ -99,7 +129,8 @@ void import_hub_weights(const TensorFile& file, const ModelConfig& config, Param
   Coverage coverage(params);
   for (const DiskTensor& t : tensors) {
     const at::Tensor value = file.read(t.name);
-    if (t.quant == QuantClass::KI) check_hash_table(file.path() + " " + t.name, value, config.num_experts);
+    if (t.quant == QuantClass::KI)
+      check_hash_table(file.path() + " " + t.name, value, config.num_experts);
     for (const Piece& piece : t.pieces) {
       rows_of(store.value(piece.param), piece).copy_(value.narrow(0, piece.disk_row, piece.rows));
       coverage.add(piece);
@@ -119,7 +150,9 @@ at::Tensor assemble_hub_tensor(const DiskTensor& tensor, const InternalTensor& i
   return out;
 }
 
-void export_hub_weights(const ModelConfig& config, const ParamStore& store, const std::string& path) {
+void export_hub_weights(const ModelConfig& config,
+                        const ParamStore& store,
+                        const std::string& path) {
   const at::NoGradGuard no_grad;
   const std::vector<ParamSpec> params = contract(config);
   std::vector<std::pair<std::string, at::Tensor>> out;

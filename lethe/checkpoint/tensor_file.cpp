@@ -10,22 +10,31 @@ namespace lethe {
 namespace {
 
 // The element types that both sides know as plain numbers.
-constexpr std::pair<StoredDtype, at::ScalarType> kTypes[] = {
-    {StoredDtype::F64, at::kDouble}, {StoredDtype::F32, at::kFloat}, {StoredDtype::BF16, at::kBFloat16},
-    {StoredDtype::F16, at::kHalf},   {StoredDtype::I64, at::kLong},  {StoredDtype::I32, at::kInt},
-    {StoredDtype::U8, at::kByte},    {StoredDtype::I8, at::kChar}};
+constexpr std::pair<StoredDtype, at::ScalarType> kTypes[] = {{StoredDtype::F64, at::kDouble},
+                                                             {StoredDtype::F32, at::kFloat},
+                                                             {StoredDtype::BF16, at::kBFloat16},
+                                                             {StoredDtype::F16, at::kHalf},
+                                                             {StoredDtype::I64, at::kLong},
+                                                             {StoredDtype::I32, at::kInt},
+                                                             {StoredDtype::U8, at::kByte},
+                                                             {StoredDtype::I8, at::kChar}};
 
 at::ScalarType tensor_type(const std::string& path, const StoredTensor& stored) {
   for (const auto& [on_disk, in_memory] : kTypes)
     if (on_disk == stored.dtype) return in_memory;
-  fail<CheckpointError>("{} [E-ST-DTYPE]: {} must hold plain numbers, got {}; dequantise the file first", path, stored.name,
-                        dtype_name(stored.dtype));
+  fail<CheckpointError>(
+      "{} [E-ST-DTYPE]: {} must hold plain numbers, got {}; dequantise the file first",
+      path,
+      stored.name,
+      dtype_name(stored.dtype));
 }
 
 StoredDtype stored_type(const std::string& name, const at::Tensor& t) {
   for (const auto& [on_disk, in_memory] : kTypes)
     if (in_memory == t.scalar_type()) return on_disk;
-  fail<DtypeError>("safetensors: {} must be of a type the format has, got {}; cast it first", name, dtype_text(t));
+  fail<DtypeError>("safetensors: {} must be of a type the format has, got {}; cast it first",
+                   name,
+                   dtype_text(t));
 }
 
 }  // namespace
@@ -38,7 +47,9 @@ TensorFile::TensorFile(const std::string& path) : impl_(new Impl{SafetensorsFile
 
 TensorFile::~TensorFile() = default;
 
-const std::string& TensorFile::path() const { return impl_->file.path(); }
+const std::string& TensorFile::path() const {
+  return impl_->file.path();
+}
 
 std::vector<std::string> TensorFile::names() const {
   std::vector<std::string> out;
@@ -46,25 +57,32 @@ std::vector<std::string> TensorFile::names() const {
   return out;
 }
 
-bool TensorFile::has(const std::string& name) const { return impl_->file.find(name) != nullptr; }
+bool TensorFile::has(const std::string& name) const {
+  return impl_->file.find(name) != nullptr;
+}
 
-std::vector<int64_t> TensorFile::shape(const std::string& name) const { return impl_->file.at(name).shape; }
+std::vector<int64_t> TensorFile::shape(const std::string& name) const {
+  return impl_->file.at(name).shape;
+}
 
 at::Tensor TensorFile::read(const std::string& name) const {
   const StoredTensor& stored = impl_->file.at(name);
-  const at::Tensor out = at::empty(stored.shape, at::TensorOptions().dtype(tensor_type(path(), stored)));
+  const at::Tensor out =
+      at::empty(stored.shape, at::TensorOptions().dtype(tensor_type(path(), stored)));
   const auto bytes = impl_->file.bytes(stored);
   if (!bytes.empty()) std::memcpy(out.data_ptr(), bytes.data(), bytes.size());
   return out;
 }
 
-void write_tensor_file(const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+void write_tensor_file(const std::string& path,
+                       const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
   std::vector<at::Tensor> kept;  // contiguous copies must live until the write
   std::vector<TensorToStore> to_store;
   for (const auto& [name, tensor] : tensors) {
     kept.push_back(tensor.contiguous());
     const auto* data = static_cast<const std::byte*>(kept.back().const_data_ptr());
-    to_store.push_back({name, stored_type(name, tensor), tensor.sizes().vec(), {data, kept.back().nbytes()}});
+    to_store.push_back(
+        {name, stored_type(name, tensor), tensor.sizes().vec(), {data, kept.back().nbytes()}});
   }
   write_safetensors(path, to_store, {{"format", "pt"}});
 }

@@ -16,18 +16,29 @@
 namespace lethe {
 namespace {
 
-const std::string& the_folder(const std::vector<std::string>& positional, const char* command, const char* what) {
-  LETHE_CHECK(ConfigError, positional.size() == 1, "{}: takes one folder ({}), got {} words; see lethe {} --help", command,
-              what, positional.size(), command);
+const std::string& the_folder(const std::vector<std::string>& positional,
+                              const char* command,
+                              const char* what) {
+  LETHE_CHECK(ConfigError,
+              positional.size() == 1,
+              "{}: takes one folder ({}), got {} words; see lethe {} --help",
+              command,
+              what,
+              positional.size(),
+              command);
   return positional.front();
 }
 
 // The text that ships with the program: beside the build folder, or in the installed tree.
 std::string bundled_text() {
   const std::filesystem::path bin = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  for (const char* place : {"../../examples/data/shakespeare.txt", "../share/lethe/shakespeare.txt"})
+  for (const char* place :
+       {"../../examples/data/shakespeare.txt", "../share/lethe/shakespeare.txt"})
     if (std::filesystem::exists(bin / place)) return (bin / place).lexically_normal().string();
-  fail<DataError>("--data: must name a text, got none and the bundled one is not beside {}; pass a file or a folder", bin.string());
+  fail<DataError>(
+      "--data: must name a text, got none and the bundled one is not beside {}; pass a file or a "
+      "folder",
+      bin.string());
 }
 
 }  // namespace
@@ -37,9 +48,11 @@ int run_train(const ResolvedSettings& settings, std::ostream& out) {
   if (config.train.data.empty()) config.train.data = bundled_text();
   Trainer trainer(config, out);
   const TrainResult result = trainer.run();
-  const std::string page = (std::filesystem::path(settings.config.train.output) / "report.html").string();
+  const std::string page =
+      (std::filesystem::path(settings.config.train.output) / "report.html").string();
   report::make_report(result.record_file, page);
-  out << "model   " << result.model_folder << "\nrecord  " << result.record_file << "\nreport  " << page << "\n"
+  out << "model   " << result.model_folder << "\nrecord  " << result.record_file << "\nreport  "
+      << page << "\n"
       << "sample  lethe generate " << result.model_folder << "\n";
   return result.signal != 0 ? exit_code::kSignal + result.signal : exit_code::kOk;
 }
@@ -52,34 +65,48 @@ int run_dry(const ResolvedSettings& settings, std::ostream& out) {
     held += 4 * spec.numel();
     if (spec.kind == ParamKind::Param) trained += 4 * spec.numel();
   }
-  out << fmt::format("parameters         {} ({} layers, {} embedding and heads, {} MTP)\n", totals.total(), totals.layers,
-                     totals.top, totals.mtp)
+  out << fmt::format("parameters         {} ({} layers, {} embedding and heads, {} MTP)\n",
+                     totals.total(),
+                     totals.layers,
+                     totals.top,
+                     totals.mtp)
       << fmt::format("active per token   {}\n", totals.active_per_token)
       << fmt::format("hub tensors        {}\n", disk_tensors(params, Dialect::Hub).size())
       << fmt::format("parameter bytes    {} ({})\n", held, bytes_text(held))
-      << fmt::format("gradient bytes     {} ({}), all parameters trained\n", trained, bytes_text(trained))
-      << fmt::format("optimizer bytes    {} ({}), two moments each\n", 2 * trained, bytes_text(2 * trained))
-      << "activations        not predicted by this build; a step's exact bytes are in the run record\n";
+      << fmt::format(
+             "gradient bytes     {} ({}), all parameters trained\n", trained, bytes_text(trained))
+      << fmt::format(
+             "optimizer bytes    {} ({}), two moments each\n", 2 * trained, bytes_text(2 * trained))
+      << "activations        not predicted by this build; a step's exact bytes are in the run "
+         "record\n";
   return exit_code::kOk;
 }
 
-int run_generate(const ResolvedSettings& settings, const std::vector<std::string>& positional, std::ostream& out) {
-  const auto model = read_model_folder(the_folder(positional, "generate", "with config.json and model.safetensors"),
-                                       "model.safetensors", {});
+int run_generate(const ResolvedSettings& settings,
+                 const std::vector<std::string>& positional,
+                 std::ostream& out) {
+  const auto model = read_model_folder(
+      the_folder(positional, "generate", "with config.json and model.safetensors"),
+      "model.safetensors",
+      {});
   out << settings.config.generate.prompt;
   generate(*model, settings.config.generate, [&](char byte) { out << byte << std::flush; });
   out << "\n";
   return exit_code::kOk;
 }
 
-int run_compare(const ResolvedSettings& settings, const std::vector<std::string>& positional, std::ostream& out) {
-  const auto rows = compare_folder(the_folder(positional, "compare", "of expected tensors"), settings.config.compare.dtype);
+int run_compare(const ResolvedSettings& settings,
+                const std::vector<std::string>& positional,
+                std::ostream& out) {
+  const auto rows = compare_folder(the_folder(positional, "compare", "of expected tensors"),
+                                   settings.config.compare.dtype);
   print_rows(rows, settings.config.compare.json, out);
   return all_pass(rows) ? exit_code::kOk : exit_code::kCheckFailed;
 }
 
 int run_docs(const ResolvedSettings& settings, std::ostream& out) {
-  for (const std::string& path : write_reference_pages(settings.config.docs.out)) out << path << "\n";
+  for (const std::string& path : write_reference_pages(settings.config.docs.out))
+    out << path << "\n";
   return exit_code::kOk;
 }
 

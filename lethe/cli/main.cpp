@@ -1,8 +1,8 @@
-#include <unistd.h>
-
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+
+#include <unistd.h>
 
 #include "lethe/base/error.h"
 #include "lethe/base/log.h"
@@ -14,8 +14,9 @@
 
 namespace {
 
-// OpenMP reads its environment when its library loads, which is before main: threads that spin while they
-// wait make a two-thread step slower than one thread (spec 2 2.5), so the program starts itself again.
+// OpenMP reads its environment when its library loads, which is before main: threads that spin
+// while they wait make a two-thread step slower than one thread (spec 2 2.5), so the program starts
+// itself again.
 void wait_passively(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   setenv("OMP_WAIT_POLICY", "PASSIVE", 1);
@@ -51,7 +52,8 @@ int main(int argc, char** argv) {
     std::cerr << error.kind() << ": " << error.what() << "\n";
     return error.code();
   } catch (const std::exception& error) {
-    std::cerr << "InternalError: " << error.what() << "; this is a bug in Lethe, please report it with the command\n";
+    std::cerr << "InternalError: " << error.what()
+              << "; this is a bug in Lethe, please report it with the command\n";
     return lethe::exit_code::kInternal;
   }
 }

@@ -1,8 +1,8 @@
 #include "lethe/core/node.h"
 
-#include <torch/csrc/autograd/functions/utils.h>
-
 #include <algorithm>
+
+#include <torch/csrc/autograd/functions/utils.h>
 
 #include "lethe/base/error.h"
 
@@ -13,7 +13,8 @@ using torch::autograd::SavedVariable;
 
 class OpNode final : public torch::autograd::Node {
  public:
-  OpNode(std::string op, BackwardFn backward) : op_(std::move(op)), backward_(std::move(backward)) {}
+  OpNode(std::string op, BackwardFn backward)
+      : op_(std::move(op)), backward_(std::move(backward)) {}
 
   std::string name() const override { return op_; }
 
@@ -27,16 +28,21 @@ class OpNode final : public torch::autograd::Node {
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& grads) override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    LETHE_CHECK(ConfigError, !at::GradMode::is_enabled(),
-                "{}: double backward is not defined; call backward without create_graph", op_);
-    LETHE_CHECK(ConfigError, !released_,
-                "{}: backward ran twice over one graph; pass retain_graph, or run forward again", op_);
+    LETHE_CHECK(ConfigError,
+                !at::GradMode::is_enabled(),
+                "{}: double backward is not defined; call backward without create_graph",
+                op_);
+    LETHE_CHECK(ConfigError,
+                !released_,
+                "{}: backward ran twice over one graph; pass retain_graph, or run forward again",
+                op_);
     Tensors saved;
     saved.reserve(saved_.size());
     for (SavedVariable& s : saved_) saved.push_back(s.unpack(shared_from_this()));
     std::vector<bool> needed(num_outputs());
     for (size_t i = 0; i < needed.size(); ++i) needed[i] = task_should_compute_output(i);
-    const bool any = std::any_of(grads.begin(), grads.end(), [](const at::Tensor& g) { return g.defined(); });
+    const bool any =
+        std::any_of(grads.begin(), grads.end(), [](const at::Tensor& g) { return g.defined(); });
     if (!any) return torch::autograd::variable_list(needed.size());
     Tensors out = backward_({grads, saved, needed});
     if (out.size() != needed.size())
@@ -76,7 +82,8 @@ void record(const std::string& name,
   torch::autograd::edge_list edges;
   edges.reserve(inputs.size());
   for (const at::Tensor& t : inputs)
-    edges.push_back(t.defined() ? torch::autograd::impl::gradient_edge(t) : torch::autograd::Edge());
+    edges.push_back(t.defined() ? torch::autograd::impl::gradient_edge(t)
+                                : torch::autograd::Edge());
   node->set_next_edges(std::move(edges));
   for (const at::Tensor& t : outputs) torch::autograd::set_history(t, node);
   for (const at::Tensor& t : saved) {
@@ -87,7 +94,8 @@ void record(const std::string& name,
 }
 
 Tensors fork(const at::Tensor& t, int64_t readers) {
-  if (!at::GradMode::is_enabled() || !t.requires_grad()) return Tensors(static_cast<size_t>(readers), t);
+  if (!at::GradMode::is_enabled() || !t.requires_grad())
+    return Tensors(static_cast<size_t>(readers), t);
   Tensors handles;
   for (int64_t i = 0; i < readers; ++i) handles.push_back(t.detach());
   record("lethe::fork", {t}, handles, {}, add_in_handle_order);

@@ -16,13 +16,16 @@ using Tensors = std::vector<at::Tensor>;
 
 /// What a gradient function receives: the gradients of the node's outputs and the saved tensors.
 struct BackwardInput {
-  const Tensors& grads;        // one per recorded output; undefined = none arrived there (at least one did)
-  const Tensors& saved;        // in the order in which record() got them
-  std::vector<bool> needed;    // one per input of record(); a gradient that is not needed may stay undefined
+  const Tensors&
+      grads;  // one per recorded output; undefined = none arrived there (at least one did)
+  const Tensors& saved;  // in the order in which record() got them
+  std::vector<bool>
+      needed;  // one per input of record(); a gradient that is not needed may stay undefined
 };
 
 /// Returns one gradient per input of record(); undefined where there is none.
-/// Captures only numbers and plain structs: a captured tensor would escape the recompute engine (spec 3 CR1).
+/// Captures only numbers and plain structs: a captured tensor would escape the recompute engine
+/// (spec 3 CR1).
 using BackwardFn = std::function<Tensors(const BackwardInput&)>;
 
 /// Makes `outputs` the results of one autograd node with the hand-written gradient `backward`.

@@ -1,8 +1,8 @@
 #include "lethe/core/param_store.h"
 
-#include <fmt/ranges.h>
-
 #include <unordered_map>
+
+#include <fmt/ranges.h>
 
 #include "lethe/base/error.h"
 #include "lethe/core/byte_accounting.h"
@@ -13,18 +13,24 @@ namespace {
 at::ScalarType row_type(const ParamRow& row, ParamPlacement placement) {
   if (row.is_integer) return at::kInt;
   switch (placement.float_type) {
-    case ParamPlacement::Float::Fp64: return at::kDouble;
-    case ParamPlacement::Float::Bf16: return row.fp32_kept ? at::kFloat : at::kBFloat16;
-    case ParamPlacement::Float::Fp32: break;
+    case ParamPlacement::Float::Fp64:
+      return at::kDouble;
+    case ParamPlacement::Float::Bf16:
+      return row.fp32_kept ? at::kFloat : at::kBFloat16;
+    case ParamPlacement::Float::Fp32:
+      break;
   }
   return at::kFloat;
 }
 
 at::Device device_of(ParamPlacement placement) {
   switch (placement.device) {
-    case ParamPlacement::Device::Cuda: return at::Device(at::kCUDA);
-    case ParamPlacement::Device::Meta: return at::Device(at::kMeta);
-    case ParamPlacement::Device::Cpu: break;
+    case ParamPlacement::Device::Cuda:
+      return at::Device(at::kCUDA);
+    case ParamPlacement::Device::Meta:
+      return at::Device(at::kMeta);
+    case ParamPlacement::Device::Cpu:
+      break;
   }
   return at::Device(at::kCPU);
 }
@@ -38,10 +44,12 @@ struct ParamStore::Impl {
   std::unordered_map<std::string, size_t> by_name;
 };
 
-ParamStore::ParamStore(std::vector<ParamRow> rows, ParamPlacement placement) : impl_(std::make_unique<Impl>()) {
+ParamStore::ParamStore(std::vector<ParamRow> rows, ParamPlacement placement)
+    : impl_(std::make_unique<Impl>()) {
   const ByteTag tag(ByteCategory::Parameters);
   for (ParamRow& row : rows) {
-    const auto options = at::TensorOptions().dtype(row_type(row, placement)).device(device_of(placement));
+    const auto options =
+        at::TensorOptions().dtype(row_type(row, placement)).device(device_of(placement));
     if (!impl_->by_name.emplace(row.name, impl_->rows.size()).second)
       fail_internal(fmt::format("parameter store: two rows are named {}", row.name));
     impl_->values.push_back(at::empty(row.shape, options));
@@ -53,19 +61,29 @@ ParamStore::ParamStore(std::vector<ParamRow> rows, ParamPlacement placement) : i
 
 ParamStore::~ParamStore() = default;
 
-size_t ParamStore::size() const { return impl_->rows.size(); }
+size_t ParamStore::size() const {
+  return impl_->rows.size();
+}
 
-const ParamRow& ParamStore::row(size_t i) const { return impl_->rows[i]; }
+const ParamRow& ParamStore::row(size_t i) const {
+  return impl_->rows[i];
+}
 
-const at::Tensor& ParamStore::value(size_t i) const { return impl_->values[i]; }
+const at::Tensor& ParamStore::value(size_t i) const {
+  return impl_->values[i];
+}
 
-bool ParamStore::has(std::string_view name) const { return impl_->by_name.contains(std::string(name)); }
+bool ParamStore::has(std::string_view name) const {
+  return impl_->by_name.contains(std::string(name));
+}
 
 const at::Tensor& ParamStore::value(std::string_view name) const {
   const auto found = impl_->by_name.find(std::string(name));
-  LETHE_CHECK(CheckpointError, found != impl_->by_name.end(),
+  LETHE_CHECK(CheckpointError,
+              found != impl_->by_name.end(),
               "parameter store: no contract row is named '{}'; contract names look like "
-              "'decoder.layers.0.input_layernorm.weight'", name);
+              "'decoder.layers.0.input_layernorm.weight'",
+              name);
   return impl_->values[found->second];
 }
 
@@ -76,23 +94,31 @@ int64_t ParamStore::total_elements() const {
   return sum;
 }
 
-ParamScope ParamStore::root() { return {*this, ""}; }
+ParamScope ParamStore::root() {
+  return {*this, ""};
+}
 
 const at::Tensor& ParamStore::claim(const std::string& name, const std::vector<int64_t>& shape) {
   const auto found = impl_->by_name.find(name);
-  if (found == impl_->by_name.end()) fail_internal(fmt::format("parameter store: a module claims {}, which no contract row has", name));
+  if (found == impl_->by_name.end())
+    fail_internal(
+        fmt::format("parameter store: a module claims {}, which no contract row has", name));
   const ParamRow& row = impl_->rows[found->second];
   if (row.shape != shape)
-    fail_internal(fmt::format("parameter store: {} is [{}] in the contract and [{}] in its module", name,
-                              fmt::join(row.shape, ","), fmt::join(shape, ",")));
-  if (impl_->claimed[found->second]) fail_internal(fmt::format("parameter store: {} is claimed twice", name));
+    fail_internal(fmt::format("parameter store: {} is [{}] in the contract and [{}] in its module",
+                              name,
+                              fmt::join(row.shape, ","),
+                              fmt::join(shape, ",")));
+  if (impl_->claimed[found->second])
+    fail_internal(fmt::format("parameter store: {} is claimed twice", name));
   impl_->claimed[found->second] = true;
   return impl_->values[found->second];
 }
 
 void ParamStore::expect_all_claimed() const {
   for (size_t i = 0; i < size(); ++i)
-    if (!impl_->claimed[i]) fail_internal(fmt::format("parameter store: no module claims {}", row(i).name));
+    if (!impl_->claimed[i])
+      fail_internal(fmt::format("parameter store: no module claims {}", row(i).name));
 }
 
 void ParamStore::set_trained(const std::function<bool(const ParamRow&)>& wanted) {

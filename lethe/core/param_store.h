@@ -21,13 +21,14 @@ struct ParamPlacement {
   Device device = Device::Cpu;
 };
 
-/// One row of the contract table as the store needs it (the table itself is data in config/contract).
+/// One row of the contract table as the store needs it (the table itself is data in
+/// config/contract).
 struct ParamRow {
-  std::string name;            // contract name, e.g. "decoder.layers.0.input_layernorm.weight"
+  std::string name;  // contract name, e.g. "decoder.layers.0.input_layernorm.weight"
   std::vector<int64_t> shape;
-  bool is_integer = false;     // int32 (hash tables); never cast, never trained
-  bool fp32_kept = false;      // never cast below float32
-  bool trainable = true;       // false: a buffer (router bias, hash table)
+  bool is_integer = false;  // int32 (hash tables); never cast, never trained
+  bool fp32_kept = false;   // never cast below float32
+  bool trainable = true;    // false: a buffer (router bias, hash table)
 };
 
 class ParamScope;
@@ -79,7 +80,9 @@ class ParamScope {
 
  private:
   friend class ParamStore;
+
   ParamScope(ParamStore& store, std::string prefix) : store_(&store), prefix_(std::move(prefix)) {}
+
   ParamStore* store_;
   std::string prefix_;
 };

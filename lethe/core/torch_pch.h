@@ -2,11 +2,17 @@
 
 // The one precompiled header of every torch layer and test: what nearly each operator file uses.
 // Public headers never include it; they forward-declare at::Tensor (spec 0-style 3.4).
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -23,9 +29,3 @@
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
-
-#include <fmt/format.h>
-
-#include <functional>
-#include <string>
-#include <vector>

@@ -11,8 +11,9 @@ namespace lethe {
 
 /// One microbatch, its sequences one after another in one row of T = sequences * seq_length tokens.
 struct Batch {
-  std::vector<int64_t> ids;     // [T], 0 .. 255
-  std::vector<int64_t> labels;  // [T], the token after ids[i]; kIgnoredLabel at the end of a document
+  std::vector<int64_t> ids;  // [T], 0 .. 255
+  std::vector<int64_t>
+      labels;  // [T], the token after ids[i]; kIgnoredLabel at the end of a document
   std::vector<int32_t> cu_seqlens = {
       0};  // [N+1]; every sequence, and every document in one, is an entry
 

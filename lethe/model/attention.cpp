@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "lethe/core/node.h"
+#include "lethe/ops/grouped_linear.h"
 #include "lethe/ops/indexer_kl.h"
 #include "lethe/ops/linear.h"
-#include "lethe/ops/grouped_linear.h"
 #include "lethe/ops/rms_norm.h"
 #include "lethe/ops/rope.h"
 #include "lethe/ops/sparse_attention.h"
@@ -20,7 +20,10 @@ std::optional<at::Tensor> optional(const at::Tensor& t) {
 
 }  // namespace
 
-Attention::Attention(const ParamScope& scope, const ModelConfig& c, int64_t ratio, at::Tensor inv_freq)
+Attention::Attention(const ParamScope& scope,
+                     const ModelConfig& c,
+                     int64_t ratio,
+                     at::Tensor inv_freq)
     : heads_(c.heads),
       head_dim_(c.head_dim),
       o_groups_(c.o_groups),
@@ -34,11 +37,13 @@ Attention::Attention(const ParamScope& scope, const ModelConfig& c, int64_t rati
       q_up_(scope.add("linear_q_up_proj.weight", {c.heads * c.head_dim, c.q_lora_rank})),
       kv_proj_(scope.add("linear_kv_proj.weight", {c.head_dim, c.hidden})),
       kv_norm_(scope.add("kv_layernorm.weight", {c.head_dim})),
-      o_group_(scope.add("linear_o_group_proj", {c.o_groups * c.o_lora_rank, c.heads * c.head_dim / c.o_groups})),
+      o_group_(scope.add("linear_o_group_proj",
+                         {c.o_groups * c.o_lora_rank, c.heads * c.head_dim / c.o_groups})),
       o_proj_(scope.add("linear_proj.weight", {c.hidden, c.o_groups * c.o_lora_rank})) {
   const ParamScope core = scope.sub("core_attention");
   sink_ = core.add("attn_sink", {c.heads});
-  if (ratio_ > 0) compressor_ = std::make_unique<Compressor>(core.sub("compressor"), c, ratio_, c.head_dim);
+  if (ratio_ > 0)
+    compressor_ = std::make_unique<Compressor>(core.sub("compressor"), c, ratio_, c.head_dim);
   if (ratio_ == kCsaRatio) indexer_ = std::make_unique<Indexer>(core.sub("indexer"), c);
 }
 
@@ -63,8 +68,11 @@ void Attention::project(LayerState& state) const {
   state.observe("attn.qa", qa);
   if (indexer_) state.qa = qa.detach();
   const at::Tensor q_up = ops::linear(qa, q_up_).view({-1, heads_, head_dim_});
-  state.q = ops::rope(ops::rms_norm(q_up, std::nullopt, eps_), state.batch.positions, inv_freq_, /*inverse=*/false);
-  state.kv = ops::rope(ops::rms_norm(ops::linear(x_kv, kv_proj_), kv_norm_, eps_), state.batch.positions, inv_freq_,
+  state.q = ops::rope(
+      ops::rms_norm(q_up, std::nullopt, eps_), state.batch.positions, inv_freq_, /*inverse=*/false);
+  state.kv = ops::rope(ops::rms_norm(ops::linear(x_kv, kv_proj_), kv_norm_, eps_),
+                       state.batch.positions,
+                       inv_freq_,
                        /*inverse=*/false);
   state.observe("attn.q", state.q);
   state.observe("attn.kv", state.kv);
@@ -81,7 +89,9 @@ void Attention::compress(LayerState& state) const {
   state.observe("attn.slots", state.slots);
 }
 
-ops::AttentionRule Attention::rule() const { return {.window = window_, .ratio = ratio_, .scale = scale_}; }
+ops::AttentionRule Attention::rule() const {
+  return {.window = window_, .ratio = ratio_, .scale = scale_};
+}
 
 void Attention::attend(LayerState& state) const {
   const bool sparse = indexer_ && state.factors.csa_attention == CsaAttention::Sparse;
@@ -126,7 +136,9 @@ at::Tensor Attention::attach_indexer_loss(const LayerState& state, const at::Ten
                                     .cu_seqlens = state.batch.cu_seqlens};
   const ops::KlTeacher teacher{.attention = inputs, .lse = lse, .rule = rule(), .joint = joint};
   double* sum = &state.tally.indexer_kl[static_cast<size_t>(state.layer)];
-  return ops::attach_indexer_kl(out, teacher, {.q = state.index_q, .k = state.index_k, .w = state.index_w},
+  return ops::attach_indexer_kl(out,
+                                teacher,
+                                {.q = state.index_q, .k = state.index_k, .w = state.index_w},
                                 state.factors.indexer,
                                 [sum](const at::Tensor& loss) { *sum += loss.item<double>(); });
 }

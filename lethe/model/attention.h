@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <memory>
+
+#include <ATen/core/Tensor.h>
 
 #include "lethe/config/model_config.h"
 #include "lethe/core/param_store.h"
@@ -14,7 +14,8 @@
 namespace lethe {
 
 /// DeepSeek-V4 attention (model spec 4-7): low-rank queries, one shared key-value head, window plus
-/// compressed slots plus sink, grouped low-rank output. Each method is one node of the layer program.
+/// compressed slots plus sink, grouped low-rank output. Each method is one node of the layer
+/// program.
 class Attention final {
  public:
   /// scope: "decoder.layers.<i>.self_attention."; inv_freq: the layer's one rotary table.
@@ -38,7 +39,8 @@ class Attention final {
  private:
   [[nodiscard]] ops::AttentionRule rule() const;
   void fork_input(LayerState& state, at::Tensor& x_q, at::Tensor& x_kv) const;
-  [[nodiscard]] at::Tensor attach_indexer_loss(const LayerState& state, const at::Tensor& out) const;
+  [[nodiscard]] at::Tensor attach_indexer_loss(const LayerState& state,
+                                               const at::Tensor& out) const;
 
   int64_t heads_, head_dim_, o_groups_, window_, ratio_;
   double eps_, scale_;

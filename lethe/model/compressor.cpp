@@ -8,11 +8,16 @@
 namespace lethe {
 namespace {
 
-int64_t halves(int64_t ratio) { return ratio == kCsaRatio ? 2 : 1; }
+int64_t halves(int64_t ratio) {
+  return ratio == kCsaRatio ? 2 : 1;
+}
 
 }  // namespace
 
-Compressor::Compressor(const ParamScope& scope, const ModelConfig& config, int64_t ratio, int64_t width)
+Compressor::Compressor(const ParamScope& scope,
+                       const ModelConfig& config,
+                       int64_t ratio,
+                       int64_t width)
     : ratio_(ratio),
       eps_(config.norm_eps),
       ape_(scope.add("ape", {ratio, halves(ratio) * width})),
@@ -24,9 +29,12 @@ at::Tensor Compressor::forward(const at::Tensor& x_for_kv,
                                const at::Tensor& x_for_gate,
                                const MicroBatch& batch,
                                const at::Tensor& inv_freq) const {
-  const at::Tensor pooled =
-      ops::compress(ops::linear(x_for_kv, wkv_), ops::linear(x_for_gate, wgate_), ape_, batch.cu_seqlens, ratio_);
-  return ops::rope(ops::rms_norm(pooled, norm_, eps_), batch.slot_positions.at(ratio_), inv_freq, /*inverse=*/false);
+  const at::Tensor pooled = ops::compress(
+      ops::linear(x_for_kv, wkv_), ops::linear(x_for_gate, wgate_), ape_, batch.cu_seqlens, ratio_);
+  return ops::rope(ops::rms_norm(pooled, norm_, eps_),
+                   batch.slot_positions.at(ratio_),
+                   inv_freq,
+                   /*inverse=*/false);
 }
 
 }  // namespace lethe

@@ -9,8 +9,9 @@
 namespace lethe {
 
 /// Pools each window of `ratio` tokens into one normalised, rotated slot (model spec 5).
-/// Ratio 4 overlaps with the previous window. ape [r, coff*d], linear_wkv/linear_wgate.weight [coff*d, D],
-/// norm.weight [d]. Used once per compressed layer (d = head_dim) and once inside each indexer.
+/// Ratio 4 overlaps with the previous window. ape [r, coff*d], linear_wkv/linear_wgate.weight
+/// [coff*d, D], norm.weight [d]. Used once per compressed layer (d = head_dim) and once inside each
+/// indexer.
 class Compressor final {
  public:
   Compressor(const ParamScope& scope, const ModelConfig& config, int64_t ratio, int64_t width);

@@ -30,22 +30,29 @@ RopeTables make_rope_tables(const ModelConfig& config, at::Device device) {
 
 }  // namespace
 
-bool is_indexer_param(const ParamRow& row) { return row.name.find(".indexer.") != std::string::npos; }
+bool is_indexer_param(const ParamRow& row) {
+  return row.name.find(".indexer.") != std::string::npos;
+}
 
 DeepseekV4::DeepseekV4(const ModelConfig& config, ParamPlacement placement)
     : config_(config),
       store_(std::make_unique<ParamStore>(param_rows(config), placement)),
       rope_(make_rope_tables(config, device_of(placement.device))) {
-  const ParamScope root = store_->root(), decoder = root.sub("decoder"), layers = decoder.sub("layers");
+  const ParamScope root = store_->root(), decoder = root.sub("decoder"),
+                   layers = decoder.sub("layers");
   embed_ = root.add("embedding.word_embeddings.weight", {config.vocab_size, config.hidden});
   for (int64_t i = 0; i < config.num_layers; ++i)
-    layers_.push_back(std::make_unique<Layer>(layers.sub(std::to_string(i)), config, config.ratio(i),
-                                              config.is_hash_layer(i), rope_.of(config.ratio(i))));
+    layers_.push_back(std::make_unique<Layer>(layers.sub(std::to_string(i)),
+                                              config,
+                                              config.ratio(i),
+                                              config.is_hash_layer(i),
+                                              rope_.of(config.ratio(i))));
   stream_head_ = std::make_unique<StreamHead>(decoder, config);
   final_norm_ = decoder.add("final_layernorm.weight", {config.hidden});
   lm_head_ = root.add("output_layer.weight", {config.vocab_size, config.hidden});
   for (int64_t k = 0; k < config.num_mtp; ++k)
-    mtp_.push_back(std::make_unique<MtpBlock>(root.sub("mtp").sub("layers").sub(std::to_string(k)), config, rope_.main));
+    mtp_.push_back(std::make_unique<MtpBlock>(
+        root.sub("mtp").sub("layers").sub(std::to_string(k)), config, rope_.main));
   store_->expect_all_claimed();
 }
 
@@ -53,15 +60,17 @@ DeepseekV4::~DeepseekV4() = default;
 
 RunTally DeepseekV4::make_tally() const {
   const auto layers = static_cast<size_t>(config_.num_layers + config_.num_mtp);
-  return {.indexer_kl = std::vector<double>(layers), .expert_counts = std::vector<at::Tensor>(layers)};
+  return {.indexer_kl = std::vector<double>(layers),
+          .expert_counts = std::vector<at::Tensor>(layers)};
 }
 
 std::vector<at::Tensor> DeepseekV4::router_biases() const {
   std::vector<at::Tensor> out;
   for (int64_t i = 0; i < config_.num_layers + config_.num_mtp; ++i) {
     const int64_t depth = i - config_.num_layers;
-    const std::string name = depth < 0 ? fmt::format("decoder.layers.{}.mlp.router.expert_bias", i)
-                                       : fmt::format("mtp.layers.{}.mtp_model_layer.mlp.router.expert_bias", depth);
+    const std::string name =
+        depth < 0 ? fmt::format("decoder.layers.{}.mlp.router.expert_bias", i)
+                  : fmt::format("mtp.layers.{}.mtp_model_layer.mlp.router.expert_bias", depth);
     out.push_back(store_->has(name) ? store_->value(name) : at::Tensor());
   }
   return out;
@@ -82,7 +91,8 @@ at::Tensor DeepseekV4::run_trunk(LayerState& state, const at::Tensor& embed_weig
     state.layer = static_cast<int64_t>(i);
     state.prefix = fmt::format("layers.{}.", i);
     layers_[i]->forward(state);
-    if (state.balance.defined()) balance = balance.defined() ? balance + state.balance : state.balance;
+    if (state.balance.defined())
+      balance = balance.defined() ? balance + state.balance : state.balance;
     drop(state.balance);
   }
   state.prefix.clear();
@@ -106,9 +116,11 @@ ModelOutput DeepseekV4::forward(const MicroBatch& batch,
     to_head = head;
     state.streams = next;
   }
-  const at::Tensor hidden = ops::rms_norm(stream_head_->forward(to_head), final_norm_, config_.norm_eps);
+  const at::Tensor hidden =
+      ops::rms_norm(stream_head_->forward(to_head), final_norm_, config_.norm_eps);
   state.observe("final_hidden", hidden);
-  const auto [main_sum, token_loss] = ops::cross_entropy(hidden, heads[0], batch.labels, kLogitChunk);
+  const auto [main_sum, token_loss] =
+      ops::cross_entropy(hidden, heads[0], batch.labels, kLogitChunk);
   state.observe("token_loss", token_loss);
   out.total = main_sum * factors.main;
   out.main_sum = main_sum.detach();
@@ -119,13 +131,14 @@ ModelOutput DeepseekV4::forward(const MicroBatch& batch,
     state.prefix = fmt::format("mtp.{}.", k);
     const at::Tensor ahead = shift_left(batch.ids, batch.documents, k + 1, 0);
     labels = shift_left(labels, batch.documents, 1, kIgnoredLabel);
-    const at::Tensor mtp_hidden =
-        mtp_[depth]->forward(state, ops::embedding(ahead, embeds[depth + 1]), /*streams_read_again=*/k + 1 < depths);
+    const at::Tensor mtp_hidden = mtp_[depth]->forward(
+        state, ops::embedding(ahead, embeds[depth + 1]), /*streams_read_again=*/k + 1 < depths);
     const auto [sum, token] = ops::cross_entropy(mtp_hidden, heads[depth + 1], labels, kLogitChunk);
     state.observe("token_loss", token);
     out.total = out.total + sum * factors.mtp.at(depth);
     out.mtp_sums.push_back(sum.detach());
-    if (state.balance.defined()) out.balance = out.balance.defined() ? out.balance + state.balance : state.balance;
+    if (state.balance.defined())
+      out.balance = out.balance.defined() ? out.balance + state.balance : state.balance;
     drop(state.balance);
   }
   if (out.balance.defined()) {
@@ -148,6 +161,8 @@ at::Tensor DeepseekV4::main_loss_sum(const MicroBatch& batch) const {
   return std::get<0>(ops::cross_entropy(hidden(batch), lm_head_, batch.labels, kLogitChunk));
 }
 
-at::Tensor DeepseekV4::logits(const at::Tensor& hidden_ND) const { return ops::linear(hidden_ND, lm_head_); }
+at::Tensor DeepseekV4::logits(const at::Tensor& hidden_ND) const {
+  return ops::linear(hidden_ND, lm_head_);
+}
 
 }  // namespace lethe

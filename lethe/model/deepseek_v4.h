@@ -1,9 +1,9 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <memory>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "lethe/config/model_config.h"
 #include "lethe/core/param_store.h"
@@ -15,16 +15,17 @@
 
 namespace lethe {
 
-/// What one forward pass returns. Sums are over counted tokens; `total` is what backward starts from.
+/// What one forward pass returns. Sums are over counted tokens; `total` is what backward starts
+/// from.
 struct ModelOutput {
-  at::Tensor total;              // scalar: main, MTP and balance losses times their factors
-  at::Tensor main_sum;           // scalar, detached: sum of the token losses
+  at::Tensor total;                  // scalar: main, MTP and balance losses times their factors
+  at::Tensor main_sum;               // scalar, detached: sum of the token losses
   std::vector<at::Tensor> mtp_sums;  // per depth, detached
-  at::Tensor balance;            // scalar, detached: sum over layers, with its factor; undefined when off
+  at::Tensor balance;  // scalar, detached: sum over layers, with its factor; undefined when off
 };
 
-/// The DeepSeek-V4 model over a parameter store (model spec 2). Holds weights and the layer programs;
-/// nothing of a micro-batch.
+/// The DeepSeek-V4 model over a parameter store (model spec 2). Holds weights and the layer
+/// programs; nothing of a micro-batch.
 class DeepseekV4 final {
  public:
   /// Builds the store from the contract table (uninitialised values) and the modules over it.
@@ -34,11 +35,13 @@ class DeepseekV4 final {
   DeepseekV4& operator=(const DeepseekV4&) = delete;
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
+
   [[nodiscard]] ParamStore& params() { return *store_; }
+
   [[nodiscard]] const ParamStore& params() const { return *store_; }
 
-  /// Forward of everything: trunk, MTP blocks, all losses. `tally` must come from make_tally and live
-  /// until backward has run; indexer losses are written there during backward.
+  /// Forward of everything: trunk, MTP blocks, all losses. `tally` must come from make_tally and
+  /// live until backward has run; indexer losses are written there during backward.
   [[nodiscard]] ModelOutput forward(const MicroBatch& batch,
                                     const LossFactors& factors,
                                     RunTally& tally,

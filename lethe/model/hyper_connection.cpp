@@ -7,12 +7,15 @@
 
 namespace lethe {
 
-HyperConnection::HyperConnection(const ParamScope& site_scope, const ModelConfig& config, std::string_view site)
+HyperConnection::HyperConnection(const ParamScope& site_scope,
+                                 const ModelConfig& config,
+                                 std::string_view site)
     : site_(site),
       iterations_(config.sinkhorn_iterations),
       norm_eps_(config.norm_eps),
       hc_eps_(config.hc_eps),
-      fn_(site_scope.add("mapping_proj.weight", {config.mhc_rows(), config.streams * config.hidden})),
+      fn_(site_scope.add("mapping_proj.weight",
+                         {config.mhc_rows(), config.streams * config.hidden})),
       base_(site_scope.add("bias", {config.mhc_rows()})),
       alpha_pre_(site_scope.add("alpha_pre", {1})),
       alpha_post_(site_scope.add("alpha_post", {1})),

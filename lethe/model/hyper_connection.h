@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <string_view>
+
+#include <ATen/core/Tensor.h>
 
 #include "lethe/config/model_config.h"
 #include "lethe/core/param_store.h"
@@ -10,8 +10,8 @@
 
 namespace lethe {
 
-/// One mHC site (model spec 3): collapses the streams to the sub-layer's input and mixes its output back.
-/// mapping_proj.weight [(2+n)n, nD], bias [(2+n)n], alpha_pre/post/res [1].
+/// One mHC site (model spec 3): collapses the streams to the sub-layer's input and mixes its output
+/// back. mapping_proj.weight [(2+n)n, nD], bias [(2+n)n], alpha_pre/post/res [1].
 class HyperConnection final {
  public:
   /// site: "attn" or "ffn", the name the observer sees.

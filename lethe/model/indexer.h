@@ -9,8 +9,8 @@
 
 namespace lethe {
 
-/// The lightning indexer of a ratio-4 layer (model spec 6): scores every visible slot for every query
-/// and keeps the best K. Runs on tensors without history, so only the KL loss trains it.
+/// The lightning indexer of a ratio-4 layer (model spec 6): scores every visible slot for every
+/// query and keeps the best K. Runs on tensors without history, so only the KL loss trains it.
 /// linear_wq_b.weight [nI*dI, qr], linear_weights_proj.weight [nI, D], compressor.*.
 class Indexer final {
  public:

@@ -17,8 +17,11 @@ bool ends_with_any(std::string_view name, std::initializer_list<std::string_view
 // Every row has k distinct experts as long as k <= E, which validation demands.
 void fill_hash_table(const ModelConfig& config, const at::Tensor& table) {
   const at::Tensor flat = at::arange(table.numel(), at::TensorOptions().dtype(at::kLong));
-  const at::Tensor token_times_k = flat.div(config.experts_per_token, "floor") * config.experts_per_token;
-  table.copy_((token_times_k + flat.remainder(config.experts_per_token)).remainder(config.num_experts).view(table.sizes()));
+  const at::Tensor token_times_k =
+      flat.div(config.experts_per_token, "floor") * config.experts_per_token;
+  table.copy_((token_times_k + flat.remainder(config.experts_per_token))
+                  .remainder(config.num_experts)
+                  .view(table.sizes()));
 }
 
 }  // namespace
@@ -32,7 +35,8 @@ void initialize(const ModelConfig& config, ParamStore& store, uint64_t seed) {
       fill_hash_table(config, value);
     } else if (ends_with_any(name, {"norm.weight"})) {
       value.fill_(1);
-    } else if (ends_with_any(name, {".attn_sink", ".ape", ".bias", "hc_head_base", ".expert_bias"})) {
+    } else if (ends_with_any(name,
+                             {".attn_sink", ".ape", ".bias", "hc_head_base", ".expert_bias"})) {
       value.fill_(0);
     } else if (ends_with_any(name, {".alpha_pre", ".alpha_post", ".alpha_res", "hc_head_scale"})) {
       value.fill_(config.init_alpha);

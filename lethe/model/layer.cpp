@@ -4,7 +4,11 @@
 
 namespace lethe {
 
-Layer::Layer(const ParamScope& scope, const ModelConfig& config, int64_t ratio, bool hash, at::Tensor inv_freq)
+Layer::Layer(const ParamScope& scope,
+             const ModelConfig& config,
+             int64_t ratio,
+             bool hash,
+             at::Tensor inv_freq)
     : norm_eps_(config.norm_eps),
       attn_site_(scope.sub("self_attention_hyper_connection"), config, "attn"),
       mlp_site_(scope.sub("mlp_hyper_connection"), config, "ffn"),
@@ -15,7 +19,9 @@ Layer::Layer(const ParamScope& scope, const ModelConfig& config, int64_t ratio, 
       program_(make_program()) {}
 
 std::vector<Node> Layer::make_program() const {
-  const auto norm = [this](LayerState& s, const at::Tensor& weight) { s.x = ops::rms_norm(s.x, weight, norm_eps_); };
+  const auto norm = [this](LayerState& s, const at::Tensor& weight) {
+    s.x = ops::rms_norm(s.x, weight, norm_eps_);
+  };
   return {
       {Event::AttnPreEnd, [this](LayerState& s) { attn_site_.collapse(s); }},
       {Event::AttnNormEnd, [this, norm](LayerState& s) { norm(s, attn_norm_); }},
@@ -24,7 +30,8 @@ std::vector<Node> Layer::make_program() const {
       {Event::AttnCompressEnd, [this](LayerState& s) { attention_.compress(s); }},
       {Event::AttnSparseEnd, [this](LayerState& s) { attention_.attend(s); }},
       {Event::AttnOupEnd, [this](LayerState& s) { attention_.project_out(s); }},
-      {Event::AttnBdaEnd, [](LayerState&) {}},  // V4 has neither bias nor dropout; the residual enters in post
+      {Event::AttnBdaEnd,
+       [](LayerState&) {}},  // V4 has neither bias nor dropout; the residual enters in post
       {Event::AttnPostEnd, [this](LayerState& s) { attn_site_.expand(s); }},
       {Event::MlpPreEnd, [this](LayerState& s) { mlp_site_.collapse(s); }},
       {Event::MlpNormEnd, [this, norm](LayerState& s) { norm(s, mlp_norm_); }},

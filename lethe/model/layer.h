@@ -24,7 +24,11 @@ struct Node {
 class Layer final {
  public:
   /// scope: "decoder.layers.<i>." or "mtp.layers.<j>.mtp_model_layer."
-  Layer(const ParamScope& scope, const ModelConfig& config, int64_t ratio, bool hash, at::Tensor inv_freq);
+  Layer(const ParamScope& scope,
+        const ModelConfig& config,
+        int64_t ratio,
+        bool hash,
+        at::Tensor inv_freq);
   Layer(const Layer&) = delete;
   Layer& operator=(const Layer&) = delete;
 

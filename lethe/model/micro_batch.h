@@ -1,11 +1,11 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <map>
 #include <span>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "lethe/base/documents.h"
 
@@ -24,15 +24,19 @@ struct MicroBatch {
   [[nodiscard]] int64_t tokens() const { return documents.tokens(); }
 };
 
-/// Builds the tensors. ids, labels: [T]; cu_seqlens: [N+1] (see Documents); ratios: those of the model.
-/// Throws ShapeError when the sizes disagree.
+/// Builds the tensors. ids, labels: [T]; cu_seqlens: [N+1] (see Documents); ratios: those of the
+/// model. Throws ShapeError when the sizes disagree.
 MicroBatch make_micro_batch(std::span<const int64_t> ids,
                             std::span<const int64_t> labels,
                             std::span<const int32_t> cu_seqlens,
                             std::span<const int64_t> ratios,
                             at::Device device = at::kCPU);
 
-/// values shifted left by `by` inside each document, `fill` at its end (model spec 10: MTP inputs and labels).
-at::Tensor shift_left(const at::Tensor& values, const Documents& documents, int64_t by, int64_t fill);
+/// values shifted left by `by` inside each document, `fill` at its end (model spec 10: MTP inputs
+/// and labels).
+at::Tensor shift_left(const at::Tensor& values,
+                      const Documents& documents,
+                      int64_t by,
+                      int64_t fill);
 
 }  // namespace lethe

@@ -31,7 +31,8 @@ Moe::Moe(const ParamScope& scope, const ModelConfig& c, bool hash)
     bias_ = scope.add("router.expert_bias", {c.num_experts});
 }
 
-// The gradients of the MoE input are added in this order: shared expert, routed experts, router (spec 5 1.3 e).
+// The gradients of the MoE input are added in this order: shared expert, routed experts, router
+// (spec 5 1.3 e).
 void Moe::route(LayerState& state) const {
   auto [shared, routed, router] = forked<3>(state.x);
   state.x_shared = std::move(shared);
@@ -44,7 +45,8 @@ void Moe::route(LayerState& state) const {
   state.route_ids = select(state, scores);
   state.route_weights = ops::gate_weights(for_weights, state.route_ids, normalize_, route_scale_);
   if (balanced)
-    state.balance = ops::balance_loss(for_balance, state.batch.cu_seqlens, experts_per_token_) * state.factors.balance;
+    state.balance = ops::balance_loss(for_balance, state.batch.cu_seqlens, experts_per_token_) *
+                    state.factors.balance;
   state.observe("ffn.gate.indices", state.route_ids);
   state.observe("ffn.gate.weights", state.route_weights);
   tally(state, scores);
@@ -68,7 +70,8 @@ void Moe::dispatch(LayerState&) const {}
 
 void Moe::run_experts(LayerState& state) const {
   state.shared = ops::swiglu_mlp(state.x_shared, shared_fc1_, shared_fc2_, shared_limit_);
-  state.routed = ops::experts(state.x_experts, state.route_weights, state.route_ids, fc1_, fc2_, limit_);
+  state.routed =
+      ops::experts(state.x_experts, state.route_weights, state.route_ids, fc1_, fc2_, limit_);
   drop(state.x_shared, state.x_experts, state.route_weights, state.route_ids);
 }
 

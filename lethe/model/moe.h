@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <string>
+
+#include <ATen/core/Tensor.h>
 
 #include "lethe/config/model_config.h"
 #include "lethe/core/param_store.h"
@@ -10,8 +10,9 @@
 
 namespace lethe {
 
-/// Mixture of experts with one shared expert (model spec 9). A hash layer routes by token id through a
-/// frozen table, a scored layer by the k best of score + bias. Each method is one node of the layer program.
+/// Mixture of experts with one shared expert (model spec 9). A hash layer routes by token id
+/// through a frozen table, a scored layer by the k best of score + bias. Each method is one node of
+/// the layer program.
 class Moe final {
  public:
   /// scope: "decoder.layers.<i>.mlp."

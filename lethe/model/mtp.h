@@ -10,8 +10,8 @@
 namespace lethe {
 
 /// One multi-token-prediction block (model spec 10): joins the streams of the block before with the
-/// embedding of the token `depth + 1` ahead, runs a full layer (ratio 0, scored MoE) and its own head norm.
-/// Embedding and LM head are the model's.
+/// embedding of the token `depth + 1` ahead, runs a full layer (ratio 0, scored MoE) and its own
+/// head norm. Embedding and LM head are the model's.
 class MtpBlock final {
  public:
   /// scope: "mtp.layers.<depth>."
@@ -20,7 +20,9 @@ class MtpBlock final {
   /// state.streams: the previous streams [T,n,D] in, this block's out.
   /// embedded: [T,D], embedding of the ids shifted left by depth + 1.
   /// Returns the hidden state before the LM head, [T,D].
-  [[nodiscard]] at::Tensor forward(LayerState& state, const at::Tensor& embedded, bool streams_read_again) const;
+  [[nodiscard]] at::Tensor forward(LayerState& state,
+                                   const at::Tensor& embedded,
+                                   bool streams_read_again) const;
 
  private:
   double norm_eps_;

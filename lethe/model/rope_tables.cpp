@@ -19,6 +19,7 @@ std::optional<ops::RopeYarn> yarn_of(const ModelConfig& config) {
 
 RopeTables::RopeTables(const ModelConfig& config, at::Device device)
     : main(ops::rope_inv_freq(config.rope_dims, config.rope_theta, std::nullopt).to(device)),
-      compress(ops::rope_inv_freq(config.rope_dims, config.compress_rope_theta, yarn_of(config)).to(device)) {}
+      compress(ops::rope_inv_freq(config.rope_dims, config.compress_rope_theta, yarn_of(config))
+                   .to(device)) {}
 
 }  // namespace lethe

@@ -1,8 +1,8 @@
 #include "lethe/ops/cross_entropy.h"
 
-#include <ATen/ops/mm.h>
-
 #include <algorithm>
+
+#include <ATen/ops/mm.h>
 
 #include "lethe/base/documents.h"
 #include "lethe/base/error.h"

@@ -9,9 +9,10 @@ class Tensor;
 
 namespace lethe::ops {
 
-/// Language model head and cross-entropy in one: the logits exist for `chunk_tokens` tokens at a time, in
-/// forward and again in backward, never as [T,V].
-///   token_loss[t] = log(sum_v exp(l[t,v])) - l[t, labels[t]],  l = hidden head^T;  0 where the label is -100
+/// Language model head and cross-entropy in one: the logits exist for `chunk_tokens` tokens at a
+/// time, in forward and again in backward, never as [T,V].
+///   token_loss[t] = log(sum_v exp(l[t,v])) - l[t, labels[t]],  l = hidden head^T;  0 where the
+///   label is -100
 /// hidden        [T,D] float32 | float64, any strides; the logits have the same dtype
 /// head          [V,D] of the same dtype
 /// labels        [T] int64: -100 or in [0, V)

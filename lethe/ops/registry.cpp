@@ -12,8 +12,9 @@ std::vector<OperatorInfo> registered_operators() {
     const auto handle = dispatcher.findSchemaOrThrow(name.name.c_str(), name.overload_name.c_str());
     OperatorInfo info{.name = name.name.substr(7)};
     info.schema = c10::toString(handle.schema());
-    const std::pair<const char*, c10::DispatchKey> keys[] = {
-        {"CPU", c10::DispatchKey::CPU}, {"CUDA", c10::DispatchKey::CUDA}, {"Meta", c10::DispatchKey::Meta}};
+    const std::pair<const char*, c10::DispatchKey> keys[] = {{"CPU", c10::DispatchKey::CPU},
+                                                             {"CUDA", c10::DispatchKey::CUDA},
+                                                             {"Meta", c10::DispatchKey::Meta}};
     for (const auto& [device, key] : keys)
       if (handle.hasKernelForDispatchKey(key)) info.devices.emplace_back(device);
     info.differentiable = handle.hasKernelForDispatchKey(c10::DispatchKey::Autograd) ||

@@ -12,16 +12,23 @@ namespace {
 using OptionalTensor = std::optional<at::Tensor>;
 
 void check(const at::Tensor& x, const OptionalTensor& weight) {
-  LETHE_CHECK(ShapeError, x.dim() >= 1, "rms_norm: x must be [..., D], got a scalar; add a dimension");
-  LETHE_CHECK(DtypeError, x.is_floating_point(), "rms_norm: x must be floating, got {}; cast it first",
+  LETHE_CHECK(
+      ShapeError, x.dim() >= 1, "rms_norm: x must be [..., D], got a scalar; add a dimension");
+  LETHE_CHECK(DtypeError,
+              x.is_floating_point(),
+              "rms_norm: x must be floating, got {}; cast it first",
               dtype_text(x));
   if (!weight) return;
-  LETHE_CHECK(ShapeError, weight->dim() == 1 && weight->size(0) == x.size(-1),
-              "rms_norm: weight must be [D] = [{}], got {}; is it the weight of another norm?", x.size(-1),
+  LETHE_CHECK(ShapeError,
+              weight->dim() == 1 && weight->size(0) == x.size(-1),
+              "rms_norm: weight must be [D] = [{}], got {}; is it the weight of another norm?",
+              x.size(-1),
               shape_text(*weight));
-  LETHE_CHECK(DtypeError, weight->scalar_type() == compute_dtype(x),
+  LETHE_CHECK(DtypeError,
+              weight->scalar_type() == compute_dtype(x),
               "rms_norm: weight must be {}, got {}; norm weights are fp32-kept",
-              c10::toString(compute_dtype(x)), dtype_text(*weight));
+              c10::toString(compute_dtype(x)),
+              dtype_text(*weight));
 }
 
 at::Tensor forward(const at::Tensor& x, const OptionalTensor& weight, double eps) {
@@ -34,7 +41,8 @@ at::Tensor meta(const at::Tensor& x, const OptionalTensor& weight, double) {
   return at::empty(x.sizes(), x.options());
 }
 
-// With xh = x*r, r = rsqrt(mean(x^2)+eps), g = dy*w:  dx = r * (g - xh * mean(g*xh)),  dw = sum(dy*xh).
+// With xh = x*r, r = rsqrt(mean(x^2)+eps), g = dy*w:  dx = r * (g - xh * mean(g*xh)),  dw =
+// sum(dy*xh).
 Tensors backward(const BackwardInput& in, double eps) {
   const at::Tensor &dy = in.grads[0], &x = in.saved[0], &weight = in.saved[1];
   const at::Tensor wide = widen(x), dy_wide = widen(dy);
@@ -56,16 +64,20 @@ at::Tensor autograd(const at::Tensor& x, const OptionalTensor& weight, double ep
     y = rms_norm(x, weight, eps);
   }
   const at::Tensor w = weight.value_or(at::Tensor());
-  record("lethe::rms_norm", {x, w}, {y}, {x, w}, [eps](const BackwardInput& in) { return backward(in, eps); });
+  record("lethe::rms_norm", {x, w}, {y}, {x, w}, [eps](const BackwardInput& in) {
+    return backward(in, eps);
+  });
   return y;
 }
 
-LETHE_REGISTER_OP(rms_norm, "rms_norm(Tensor x, Tensor? weight, float eps) -> Tensor", forward, meta, autograd)
+LETHE_REGISTER_OP(
+    rms_norm, "rms_norm(Tensor x, Tensor? weight, float eps) -> Tensor", forward, meta, autograd)
 
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, double eps) {
-  return LETHE_OP_HANDLE(rms_norm, at::Tensor(const at::Tensor&, const OptionalTensor&, double)).call(x, weight, eps);
+  return LETHE_OP_HANDLE(rms_norm, at::Tensor(const at::Tensor&, const OptionalTensor&, double))
+      .call(x, weight, eps);
 }
 
 }  // namespace lethe::ops

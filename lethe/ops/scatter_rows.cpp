@@ -11,8 +11,11 @@ namespace {
 
 template <class T>
 void add_rows_cpu(at::Tensor& destination, const at::Tensor& row_ids, const at::Tensor& source) {
-  kernels::add_rows(row_ids.const_data_ptr<int64_t>(), row_ids.numel(), destination.size(1),
-                    source.const_data_ptr<T>(), destination.data_ptr<T>());
+  kernels::add_rows(row_ids.const_data_ptr<int64_t>(),
+                    row_ids.numel(),
+                    destination.size(1),
+                    source.const_data_ptr<T>(),
+                    destination.data_ptr<T>());
 }
 
 void add_rows_cuda(at::Tensor& destination, const at::Tensor& row_ids, const at::Tensor& source) {
@@ -27,7 +30,8 @@ void add_rows_cuda(at::Tensor& destination, const at::Tensor& row_ids, const at:
 }  // namespace
 
 void add_rows(at::Tensor& destination, const at::Tensor& row_ids, const at::Tensor& source) {
-  if (!destination.is_contiguous() || destination.dim() != 2 || source.scalar_type() != destination.scalar_type())
+  if (!destination.is_contiguous() || destination.dim() != 2 ||
+      source.scalar_type() != destination.scalar_type())
     fail_internal("add_rows: destination must be a contiguous matrix of the source's dtype");
   if (!destination.device().is_cpu()) return add_rows_cuda(destination, row_ids, source);
   const at::Tensor ids = row_ids.contiguous(), rows = source.contiguous();

@@ -5,15 +5,29 @@
 namespace lethe {
 namespace {
 
-constexpr std::array<std::string_view, 17> kNames = {
-    "never",           "attn.pre.end",     "attn.norm.end",    "attn.q.end",      "attn.indexer.end",
-    "attn.compress.end", "attn.sparse.end", "attn.oup.end",     "attn.bda.end",    "attn.post.end",
-    "mlp.pre.end",     "mlp.norm.end",     "mlp.router.end",   "mlp.dispatch.end", "mlp.experts.end",
-    "mlp.combine.end", "mlp.post.end"};
+constexpr std::array<std::string_view, 17> kNames = {"never",
+                                                     "attn.pre.end",
+                                                     "attn.norm.end",
+                                                     "attn.q.end",
+                                                     "attn.indexer.end",
+                                                     "attn.compress.end",
+                                                     "attn.sparse.end",
+                                                     "attn.oup.end",
+                                                     "attn.bda.end",
+                                                     "attn.post.end",
+                                                     "mlp.pre.end",
+                                                     "mlp.norm.end",
+                                                     "mlp.router.end",
+                                                     "mlp.dispatch.end",
+                                                     "mlp.experts.end",
+                                                     "mlp.combine.end",
+                                                     "mlp.post.end"};
 
 }  // namespace
 
-std::string_view event_name(Event event) { return kNames[static_cast<size_t>(event)]; }
+std::string_view event_name(Event event) {
+  return kNames[static_cast<size_t>(event)];
+}
 
 std::string_view node_name(Event event) {
   const std::string_view name = event_name(event);

@@ -1,12 +1,12 @@
 #include "lethe/train/compare.h"
 
-#include <torch/csrc/autograd/autograd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
 
 #include <fmt/ranges.h>
+
+#include <torch/csrc/autograd/autograd.h>
 
 #include "lethe/base/error.h"
 #include "lethe/checkpoint/hub_weights.h"
@@ -26,14 +26,16 @@ constexpr double kNormShare = 1e-4;
 std::string weights_file(const fs::path& folder) {
   for (const char* name : {"weights.safetensors", "model.safetensors"})
     if (fs::exists(folder / name)) return name;
-  fail<DataError>("compare: '{}' must hold weights.safetensors or model.safetensors, got neither; see tools/make_golden.py",
-                  folder.string());
+  fail<DataError>(
+      "compare: '{}' must hold weights.safetensors or model.safetensors, got neither; see "
+      "tools/make_golden.py",
+      folder.string());
 }
 
 // Everything one forward and backward of a chosen loss leaves.
 struct Run {
-  std::map<std::string, at::Tensor> seen;    // observed tensors by name, with their graph
-  std::map<std::string, at::Tensor> grads;   // by hub name, plus "embeddings" and "streams"
+  std::map<std::string, at::Tensor> seen;   // observed tensors by name, with their graph
+  std::map<std::string, at::Tensor> grads;  // by hub name, plus "embeddings" and "streams"
   double main_sum = 0;
   std::vector<double> mtp_sums;
 };
@@ -42,17 +44,24 @@ class Comparison {
  public:
   Comparison(const fs::path& folder, CompareDtype dtype)
       : golden_(read_golden_folder(folder)),
-        model_(read_model_folder(folder, weights_file(folder),
-                                 {.float_type = dtype == CompareDtype::Fp64 ? ParamPlacement::Float::Fp64
-                                                                            : ParamPlacement::Float::Fp32})),
-        batch_(make_micro_batch({golden_.ids.const_data_ptr<int64_t>(), static_cast<size_t>(golden_.ids.numel())},
-                                {golden_.labels.const_data_ptr<int64_t>(), static_cast<size_t>(golden_.labels.numel())},
-                                golden_.cu_seqlens(), model_->config().ratios)),
+        model_(read_model_folder(
+            folder,
+            weights_file(folder),
+            {.float_type = dtype == CompareDtype::Fp64 ? ParamPlacement::Float::Fp64
+                                                       : ParamPlacement::Float::Fp32})),
+        batch_(make_micro_batch(
+            {golden_.ids.const_data_ptr<int64_t>(), static_cast<size_t>(golden_.ids.numel())},
+            {golden_.labels.const_data_ptr<int64_t>(), static_cast<size_t>(golden_.labels.numel())},
+            golden_.cu_seqlens(),
+            model_->config().ratios)),
         params_(contract(model_->config())),
         hub_(disk_tensors(params_, Dialect::Hub)) {
     model_->params().set_trained([](const ParamRow& row) { return !is_indexer_param(row); });
     counted_ = golden_.labels.ne(kIgnoredLabel).sum().item<double>();
-    counted_mtp_ = shift_left(batch_.labels, batch_.documents, 1, kIgnoredLabel).ne(kIgnoredLabel).sum().item<double>();
+    counted_mtp_ = shift_left(batch_.labels, batch_.documents, 1, kIgnoredLabel)
+                       .ne(kIgnoredLabel)
+                       .sum()
+                       .item<double>();
   }
 
   std::vector<CompareRow> rows() {
@@ -69,11 +78,18 @@ class Comparison {
   void compare_trunk();
   void compare_mtp();
   void compare_totals();
-  void compare_norm(const std::string& name, std::pair<double, double> expected, const at::Tensor& got);
+  void compare_norm(const std::string& name,
+                    std::pair<double, double> expected,
+                    const at::Tensor& got);
   void list_absent();
-  void compare_map(const GoldenFolder::TensorMap& expected, const std::string& part, const std::string& prefix,
-                   TensorClass kind, const std::map<std::string, at::Tensor>& got);
-  [[nodiscard]] at::Tensor adapted(const std::string& name, const at::Tensor& got, const at::Tensor& expected) const;
+  void compare_map(const GoldenFolder::TensorMap& expected,
+                   const std::string& part,
+                   const std::string& prefix,
+                   TensorClass kind,
+                   const std::map<std::string, at::Tensor>& got);
+  [[nodiscard]] at::Tensor adapted(const std::string& name,
+                                   const at::Tensor& got,
+                                   const at::Tensor& expected) const;
   [[nodiscard]] at::Tensor local_slots(const at::Tensor& topk, int64_t width) const;
 
   GoldenFolder golden_;
@@ -92,7 +108,9 @@ Run Comparison::run(double main_weight, double mtp_weight) {
   factors.mtp.assign(depths, depths > 0 ? share(mtp_weight, counted_mtp_) : 0.0);
   Run result;
   RunTally tally = model_->make_tally();
-  const Observer keep = [&](const std::string& name, const at::Tensor& value) { result.seen[name] = value; };
+  const Observer keep = [&](const std::string& name, const at::Tensor& value) {
+    result.seen[name] = value;
+  };
   const ModelOutput out = model_->forward(batch_, factors, tally, keep);
   result.main_sum = out.main_sum.item<double>();
   for (const at::Tensor& sum : out.mtp_sums) result.mtp_sums.push_back(sum.item<double>());
@@ -105,10 +123,11 @@ Run Comparison::run(double main_weight, double mtp_weight) {
     leaves.push_back(model_->params().value(i));
   }
   for (const char* name : {"embeddings", "streams"}) leaves.push_back(result.seen.at(name));
-  const auto grads = torch::autograd::grad({out.total}, leaves, {}, std::nullopt, false, /*allow_unused=*/true);
+  const auto grads =
+      torch::autograd::grad({out.total}, leaves, {}, std::nullopt, false, /*allow_unused=*/true);
   for (const DiskTensor& t : hub_) {
-    const at::Tensor grad =
-        assemble_hub_tensor(t, [&](size_t i) { return leaf_of[i] ? grads[*leaf_of[i]] : at::Tensor(); });
+    const at::Tensor grad = assemble_hub_tensor(
+        t, [&](size_t i) { return leaf_of[i] ? grads[*leaf_of[i]] : at::Tensor(); });
     if (grad.defined()) result.grads[t.name] = grad;
   }
   result.grads["embeddings"] = grads[leaves.size() - 2];
@@ -124,28 +143,39 @@ at::Tensor Comparison::local_slots(const at::Tensor& topk, int64_t width) const 
     const int64_t begin = batch_.documents.begin(d), length = batch_.documents.length(d);
     const at::Tensor rows = topk.narrow(0, begin, length);
     const int64_t columns = std::min(width, topk.size(1));
-    out.narrow(0, begin, length).narrow(1, 0, columns).copy_(
-        at::where(rows.lt(0), rows, rows - cu[static_cast<size_t>(d)]).narrow(1, 0, columns));
+    out.narrow(0, begin, length)
+        .narrow(1, 0, columns)
+        .copy_(
+            at::where(rows.lt(0), rows, rows - cu[static_cast<size_t>(d)]).narrow(1, 0, columns));
   }
   return out;
 }
 
-at::Tensor Comparison::adapted(const std::string& name, const at::Tensor& got, const at::Tensor& expected) const {
+at::Tensor Comparison::adapted(const std::string& name,
+                               const at::Tensor& got,
+                               const at::Tensor& expected) const {
   if (name.ends_with("indexer.topk")) return local_slots(got, expected.size(-1));
   return got;
 }
 
-void Comparison::compare_map(const GoldenFolder::TensorMap& expected, const std::string& part, const std::string& prefix,
-                             TensorClass kind, const std::map<std::string, at::Tensor>& got) {
+void Comparison::compare_map(const GoldenFolder::TensorMap& expected,
+                             const std::string& part,
+                             const std::string& prefix,
+                             TensorClass kind,
+                             const std::map<std::string, at::Tensor>& got) {
   for (const auto& [name, value] : expected) {
     const auto found = got.find(name);
     if (found == got.end() || !found->second.defined()) {
-      CompareRow row = not_compared(prefix + name, "expected, but this model produces no such tensor");
+      CompareRow row =
+          not_compared(prefix + name, "expected, but this model produces no such tensor");
       row.verdict = CompareRow::Verdict::Miss;
       rows_.push_back(row);
       continue;
     }
-    rows_.push_back(compare_tensor(prefix + name, adapted(name, found->second, value), value, kind,
+    rows_.push_back(compare_tensor(prefix + name,
+                                   adapted(name, found->second, value),
+                                   value,
+                                   kind,
                                    golden_.tolerance(part, name)));
   }
   for (const auto& [name, value] : got)
@@ -162,7 +192,8 @@ void Comparison::compare_trunk() {
   {
     const at::NoGradGuard no_grad;
     seen["logits"] = model_->logits(trunk.seen.at("final_hidden"));
-    seen["loss"] = at::full({1}, counted_ > 0 ? trunk.main_sum / counted_ : 0.0, options.requires_grad(false));
+    seen["loss"] =
+        at::full({1}, counted_ > 0 ? trunk.main_sum / counted_ : 0.0, options.requires_grad(false));
   }
   compare_map(golden_.forward, "forward", "", TensorClass::Forward, seen);
   std::map<std::string, at::Tensor> grads;
@@ -174,30 +205,42 @@ void Comparison::compare_trunk() {
 void Comparison::compare_mtp() {
   const Run alone = run(0, 1), both = run(1, golden_.mtp_loss_weight);
   std::map<std::string, at::Tensor> forward, grads;
-  for (const char* name : {"out", "hidden", "token_loss"}) forward[name] = alone.seen.at(std::string("mtp.0.") + name);
+  for (const char* name : {"out", "hidden", "token_loss"})
+    forward[name] = alone.seen.at(std::string("mtp.0.") + name);
   const auto options = forward["hidden"].options().requires_grad(false);
   const double loss = counted_mtp_ > 0 ? alone.mtp_sums.front() / counted_mtp_ : 0.0;
   forward["loss"] = at::full({1}, loss, options);
-  forward["loss_total"] = at::full({1}, both.main_sum / counted_ + golden_.mtp_loss_weight * loss, options);
+  forward["loss_total"] =
+      at::full({1}, both.main_sum / counted_ + golden_.mtp_loss_weight * loss, options);
   for (const auto& [name, value] : alone.grads)
     if (name.starts_with("mtp.") || name == "streams") grads["grad." + name] = value;
-  for (const char* name : {"embed.weight", "head.weight"}) grads[std::string("grad_total.") + name] = both.grads.at(name);
+  for (const char* name : {"embed.weight", "head.weight"})
+    grads[std::string("grad_total.") + name] = both.grads.at(name);
   GoldenFolder::TensorMap expected_forward, expected_grads;
-  for (const auto& [name, value] : golden_.mtp) (name.starts_with("grad") ? expected_grads : expected_forward)[name] = value;
+  for (const auto& [name, value] : golden_.mtp)
+    (name.starts_with("grad") ? expected_grads : expected_forward)[name] = value;
   compare_map(expected_forward, "mtp", "mtp ", TensorClass::Forward, forward);
   compare_map(expected_grads, "mtp", "mtp ", TensorClass::Gradient, grads);
 }
 
-void Comparison::compare_norm(const std::string& name, std::pair<double, double> expected, const at::Tensor& got) {
+void Comparison::compare_norm(const std::string& name,
+                              std::pair<double, double> expected,
+                              const at::Tensor& got) {
   const at::Tensor wide = got.to(at::kDouble);
   const double norm = wide.norm().item<double>(), sum = wide.sum().item<double>();
   // max |x - g| <= f * rms allows the norm to move by f * norm and the sum by f * norm * sqrt(n).
-  const double limit = kNormShare * expected.first, root = std::sqrt(static_cast<double>(got.numel()));
-  CompareRow row{.name = "total norm " + name, .max_abs = std::abs(norm - expected.first), .allowed = limit};
+  const double limit = kNormShare * expected.first,
+               root = std::sqrt(static_cast<double>(got.numel()));
+  CompareRow row{
+      .name = "total norm " + name, .max_abs = std::abs(norm - expected.first), .allowed = limit};
   row.max_rel = expected.first > 0 ? row.max_abs / expected.first : 0;
   if (!(row.max_abs <= limit) || !(std::abs(sum - expected.second) <= limit * root)) {
     row.verdict = CompareRow::Verdict::Miss;
-    row.note = fmt::format("norm {:.9g} and sum {:.9g}, expected {:.9g} and {:.9g}", norm, sum, expected.first, expected.second);
+    row.note = fmt::format("norm {:.9g} and sum {:.9g}, expected {:.9g} and {:.9g}",
+                           norm,
+                           sum,
+                           expected.first,
+                           expected.second);
   }
   rows_.push_back(row);
 }
@@ -210,7 +253,8 @@ void Comparison::compare_totals() {
       compare_norm(name, expected, found->second);
       continue;
     }
-    CompareRow row = not_compared("total norm " + name, "expected, but this model has no such gradient");
+    CompareRow row =
+        not_compared("total norm " + name, "expected, but this model has no such gradient");
     row.verdict = CompareRow::Verdict::Miss;
     rows_.push_back(row);
   }
@@ -231,7 +275,8 @@ std::vector<CompareRow> compare_folder(const fs::path& folder, CompareDtype dtyp
 
 bool all_pass(const std::vector<CompareRow>& rows) {
   const auto count = [&](CompareRow::Verdict v) {
-    return std::count_if(rows.begin(), rows.end(), [v](const CompareRow& row) { return row.verdict == v; });
+    return std::count_if(
+        rows.begin(), rows.end(), [v](const CompareRow& row) { return row.verdict == v; });
   };
   return count(CompareRow::Verdict::Miss) == 0 && count(CompareRow::Verdict::Pass) > 0;
 }

@@ -9,10 +9,11 @@
 
 namespace lethe {
 
-/// Runs the model of a golden directory (config.json, weights.safetensors or model.safetensors, inputs) forward
-/// and backward and compares every tensor, every gradient and every selected index with what the directory
-/// expects. Rows come worst first; what the directory lacks is listed as not compared.
-/// Throws ConfigError, DataError, CheckpointError for a directory that cannot be read.
+/// Runs the model of a golden directory (config.json, weights.safetensors or model.safetensors,
+/// inputs) forward and backward and compares every tensor, every gradient and every selected index
+/// with what the directory expects. Rows come worst first; what the directory lacks is listed as
+/// not compared. Throws ConfigError, DataError, CheckpointError for a directory that cannot be
+/// read.
 std::vector<CompareRow> compare_folder(const std::filesystem::path& folder, CompareDtype dtype);
 
 /// No row missed, and at least one was compared.

@@ -1,7 +1,7 @@
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <ostream>
+
+#include <nlohmann/json.hpp>
 
 #include "lethe/train/compare.h"
 
@@ -10,9 +10,12 @@ namespace {
 
 std::string_view verdict_text(CompareRow::Verdict verdict) {
   switch (verdict) {
-    case CompareRow::Verdict::Pass: return "pass";
-    case CompareRow::Verdict::Miss: return "MISS";
-    case CompareRow::Verdict::NotCompared: return "not compared";
+    case CompareRow::Verdict::Pass:
+      return "pass";
+    case CompareRow::Verdict::Miss:
+      return "MISS";
+    case CompareRow::Verdict::NotCompared:
+      return "not compared";
   }
   return "";
 }
@@ -31,10 +34,13 @@ void print_json(const std::vector<CompareRow>& rows, std::ostream& out) {
 
 void print_summary(const std::vector<CompareRow>& rows, std::ostream& out) {
   const auto count = [&](CompareRow::Verdict v) {
-    return std::count_if(rows.begin(), rows.end(), [v](const CompareRow& row) { return row.verdict == v; });
+    return std::count_if(
+        rows.begin(), rows.end(), [v](const CompareRow& row) { return row.verdict == v; });
   };
-  out << fmt::format("{} passed, {} missed, {} not compared\n", count(CompareRow::Verdict::Pass),
-                     count(CompareRow::Verdict::Miss), count(CompareRow::Verdict::NotCompared));
+  out << fmt::format("{} passed, {} missed, {} not compared\n",
+                     count(CompareRow::Verdict::Pass),
+                     count(CompareRow::Verdict::Miss),
+                     count(CompareRow::Verdict::NotCompared));
 }
 
 }  // namespace
@@ -43,14 +49,27 @@ void print_rows(const std::vector<CompareRow>& rows, bool json, std::ostream& ou
   if (json) return print_json(rows, out);
   size_t width = 4;
   for (const CompareRow& row : rows) width = std::max(width, row.name.size());
-  out << fmt::format("{:<{}}  {:>10}  {:>10}  {:>10}  {}\n", "name", width, "max abs", "max rel", "allowed", "verdict");
+  out << fmt::format("{:<{}}  {:>10}  {:>10}  {:>10}  {}\n",
+                     "name",
+                     width,
+                     "max abs",
+                     "max rel",
+                     "allowed",
+                     "verdict");
   for (const CompareRow& row : rows) {
     const std::string note = row.note.empty() ? "" : ": " + row.note;
     if (row.verdict == CompareRow::Verdict::NotCompared)
-      out << fmt::format("{:<{}}  {:>10}  {:>10}  {:>10}  not compared{}\n", row.name, width, "-", "-", "-", note);
+      out << fmt::format(
+          "{:<{}}  {:>10}  {:>10}  {:>10}  not compared{}\n", row.name, width, "-", "-", "-", note);
     else
-      out << fmt::format("{:<{}}  {:>10.3g}  {:>10.3g}  {:>10.3g}  {}{}\n", row.name, width, row.max_abs, row.max_rel,
-                         row.allowed, verdict_text(row.verdict), note);
+      out << fmt::format("{:<{}}  {:>10.3g}  {:>10.3g}  {:>10.3g}  {}{}\n",
+                         row.name,
+                         width,
+                         row.max_abs,
+                         row.max_rel,
+                         row.allowed,
+                         verdict_text(row.verdict),
+                         note);
   }
   print_summary(rows, out);
 }

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 namespace lethe {
 
@@ -21,17 +21,18 @@ enum class TensorClass { Forward, Gradient };
 struct CompareRow {
   enum class Verdict { Pass, Miss, NotCompared };
   std::string name;
-  double max_abs = 0;      // largest |got - expected|; for integers the number of unequal elements
-  double max_rel = 0;      // max_abs / rms of the expectation
-  double allowed = 0;      // limit of max_abs
+  double max_abs = 0;  // largest |got - expected|; for integers the number of unequal elements
+  double max_rel = 0;  // max_abs / rms of the expectation
+  double allowed = 0;  // limit of max_abs
   Verdict verdict = Verdict::Pass;
-  std::string note;        // why it missed or was not compared
+  std::string note;  // why it missed or was not compared
 };
 
 /// Compares by the criterion of the golden README.
-///   float32  max_abs <= max(4 * tolerance.max_abs, f * rms), f = 2e-5 (forward) or 1e-4 (gradients)
-///   float64  max_abs <= 1.01 * tolerance.max_abs + 1e-7 * rms; norm and sum equal to norm64, sum64 to 1e-9 of the norm
-///   without a tolerance: f * rms alone. Integers must be equal; infinities must stand in the same places.
+///   float32  max_abs <= max(4 * tolerance.max_abs, f * rms), f = 2e-5 (forward) or 1e-4
+///   (gradients) float64  max_abs <= 1.01 * tolerance.max_abs + 1e-7 * rms; norm and sum equal to
+///   norm64, sum64 to 1e-9 of the norm without a tolerance: f * rms alone. Integers must be equal;
+///   infinities must stand in the same places.
 /// got and expected must have equally many elements; shapes may differ by flattening.
 CompareRow compare_tensor(const std::string& name,
                           const at::Tensor& got,

@@ -1,8 +1,8 @@
 #include "lethe/train/golden_folder.h"
 
-#include <nlohmann/json.hpp>
-
 #include <numeric>
+
+#include <nlohmann/json.hpp>
 
 #include "lethe/base/error.h"
 #include "lethe/checkpoint/tensor_file.h"
@@ -17,8 +17,11 @@ using Json = nlohmann::json;
 
 Json read_json(const fs::path& path) {
   const Json json = Json::parse(read_text_file(path.string()), nullptr, /*allow_exceptions=*/false);
-  LETHE_CHECK(DataError, json.is_object(), "{}: must be a JSON object, got something else; write it again with the tool that made it",
-              path.string());
+  LETHE_CHECK(
+      DataError,
+      json.is_object(),
+      "{}: must be a JSON object, got something else; write it again with the tool that made it",
+      path.string());
   return json;
 }
 
@@ -36,7 +39,8 @@ GoldenFolder::TensorMap read_tensors(GoldenFolder& folder, const char* name) {
 
 std::optional<double> number(const Json& object, const char* key) {
   const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? std::optional<double>(found->get<double>()) : std::nullopt;
+  return found != object.end() && found->is_number() ? std::optional<double>(found->get<double>())
+                                                     : std::nullopt;
 }
 
 void read_tolerances(GoldenFolder& folder) {
@@ -57,8 +61,12 @@ void read_norms(GoldenFolder& folder) {
   if (!fs::exists(path)) return folder.absent_files.push_back("grad_norms_total.json");
   const Json json = read_json(path);
   for (const auto& [name, pair] : json.items()) {
-    LETHE_CHECK(DataError, pair.is_array() && pair.size() == 2 && pair[0].is_number() && pair[1].is_number(),
-                "{}: '{}' must be [norm, sum], got {}; write it again with the tool that made it", path.string(), name, pair.dump());
+    LETHE_CHECK(DataError,
+                pair.is_array() && pair.size() == 2 && pair[0].is_number() && pair[1].is_number(),
+                "{}: '{}' must be [norm, sum], got {}; write it again with the tool that made it",
+                path.string(),
+                name,
+                pair.dump());
     folder.grad_norms_total[name] = {pair[0].get<double>(), pair[1].get<double>()};
   }
 }
@@ -76,22 +84,34 @@ void read_run(GoldenFolder& folder) {
   int64_t sum = 0;
   folder.document_lengths.clear();
   for (const Json& length : documents) {
-    LETHE_CHECK(DataError, length.is_number_integer() && length.get<int64_t>() > 0,
-                "{}: 'documents' must hold positive lengths, got {}; list the lengths of one row", path.string(), length.dump());
+    LETHE_CHECK(DataError,
+                length.is_number_integer() && length.get<int64_t>() > 0,
+                "{}: 'documents' must hold positive lengths, got {}; list the lengths of one row",
+                path.string(),
+                length.dump());
     folder.document_lengths.push_back(length.get<int64_t>());
     sum += folder.document_lengths.back();
   }
-  LETHE_CHECK(DataError, sum == row, "{}: 'documents' must sum to the row's {} tokens, got {}; list the lengths of one row",
-              path.string(), row, sum);
+  LETHE_CHECK(
+      DataError,
+      sum == row,
+      "{}: 'documents' must sum to the row's {} tokens, got {}; list the lengths of one row",
+      path.string(),
+      row,
+      sum);
 }
 
 void read_inputs(GoldenFolder& folder) {
   const TensorFile file((folder.path / "inputs.safetensors").string());
   folder.ids = file.read("ids").to(at::kLong);
   folder.labels = file.read("labels").to(at::kLong);
-  LETHE_CHECK(DataError, folder.ids.dim() == 2 && folder.ids.sizes() == folder.labels.sizes() && folder.ids.numel() > 0,
-              "{}: ids and labels must both be [B,S], got {} and {}; write one label per token", file.path(),
-              shape_text(folder.ids), shape_text(folder.labels));
+  LETHE_CHECK(DataError,
+              folder.ids.dim() == 2 && folder.ids.sizes() == folder.labels.sizes() &&
+                  folder.ids.numel() > 0,
+              "{}: ids and labels must both be [B,S], got {} and {}; write one label per token",
+              file.path(),
+              shape_text(folder.ids),
+              shape_text(folder.labels));
 }
 
 }  // namespace
@@ -106,13 +126,17 @@ Tolerance GoldenFolder::tolerance(const std::string& part, const std::string& na
 std::vector<int32_t> GoldenFolder::cu_seqlens() const {
   std::vector<int32_t> cu{0};
   for (int64_t row = 0; row < ids.size(0); ++row)
-    for (const int64_t length : document_lengths) cu.push_back(cu.back() + static_cast<int32_t>(length));
+    for (const int64_t length : document_lengths)
+      cu.push_back(cu.back() + static_cast<int32_t>(length));
   return cu;
 }
 
 GoldenFolder read_golden_folder(const fs::path& path) {
-  LETHE_CHECK(DataError, fs::is_directory(path), "compare: '{}' must be a folder of expected tensors, got none; see tools/make_golden.py",
-              path.string());
+  LETHE_CHECK(
+      DataError,
+      fs::is_directory(path),
+      "compare: '{}' must be a folder of expected tensors, got none; see tools/make_golden.py",
+      path.string());
   GoldenFolder folder{.path = path};
   read_inputs(folder);
   read_run(folder);

@@ -11,8 +11,8 @@ namespace lethe {
 /// Counted labels of one step's micro-batches, the denominators of its losses.
 struct StepCounts {
   int64_t tokens = 0;
-  int64_t main = 0;               // labels that count
-  std::vector<int64_t> mtp;       // per depth: labels that count after depth + 1 further shifts
+  int64_t main = 0;          // labels that count
+  std::vector<int64_t> mtp;  // per depth: labels that count after depth + 1 further shifts
   int64_t micro_batches = 0;
 };
 

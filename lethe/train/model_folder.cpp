@@ -30,7 +30,8 @@ ModelConfig read_model_config(const fs::path& folder) {
   const std::string path = (folder / "config.json").string();
   const HubConfig hub = parse_hub_config(read_text_file(path), path);
   for (const std::string& message : hub.messages) log_info("{}: {}", path, message);
-  if (!hub.kept_keys.empty()) log_info("{}: keys without a meaning here, kept: {}", path, fmt::join(hub.kept_keys, ", "));
+  if (!hub.kept_keys.empty())
+    log_info("{}: keys without a meaning here, kept: {}", path, fmt::join(hub.kept_keys, ", "));
   validate(hub.model, path);
   return hub.model;
 }
@@ -41,7 +42,8 @@ std::unique_ptr<DeepseekV4> read_model_folder(const fs::path& folder,
   ModelConfig config = read_model_config(folder);
   const TensorFile weights((folder / weights_file).string());
   const auto names = weights.names();
-  const bool has_mtp = std::any_of(names.begin(), names.end(), [](const std::string& n) { return n.starts_with("mtp."); });
+  const bool has_mtp = std::any_of(
+      names.begin(), names.end(), [](const std::string& n) { return n.starts_with("mtp."); });
   if (config.num_mtp > 0 && !has_mtp) {
     log_info("{}: no mtp.* tensors, read as a model without MTP blocks", weights.path());
     config.ratios.resize(static_cast<size_t>(config.num_layers));

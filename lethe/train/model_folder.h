@@ -9,12 +9,13 @@
 
 namespace lethe {
 
-/// Writes FOLDER/config.json and FOLDER/model.safetensors (hub names, float32): what `lethe generate`,
-/// `lethe compare` and transformers read. The folder appears under its name only when it is complete.
-/// Returns the folder.
+/// Writes FOLDER/config.json and FOLDER/model.safetensors (hub names, float32): what `lethe
+/// generate`, `lethe compare` and transformers read. The folder appears under its name only when it
+/// is complete. Returns the folder.
 std::string write_model_folder(const DeepseekV4& model, const std::filesystem::path& folder);
 
-/// Reads config.json of a folder in either hub spelling and validates it. Logs keys without a meaning here once.
+/// Reads config.json of a folder in either hub spelling and validates it. Logs keys without a
+/// meaning here once.
 ModelConfig read_model_config(const std::filesystem::path& folder);
 
 /// A model from such a folder; weights_file: "model.safetensors" or "weights.safetensors".

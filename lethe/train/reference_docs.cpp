@@ -1,8 +1,8 @@
 #include "lethe/train/reference_docs.h"
 
-#include <fmt/ranges.h>
-
 #include <filesystem>
+
+#include <fmt/ranges.h>
 
 #include "lethe/base/error.h"
 #include "lethe/config/contract_table.h"
@@ -15,12 +15,16 @@ namespace lethe {
 namespace {
 
 std::string operators_page() {
-  std::string page = "# Operators\n\nRegistered in namespace `lethe`; from Python: `torch.ops.lethe.NAME` after "
-                     "`torch.ops.load_library(\"liblethe.so\")`.\nThe contract of each is its header, "
-                     "`lethe/ops/NAME.h`; its definition `lethe/ops/reference/NAME.cpp`.\n\n"
-                     "| schema | devices | own gradient |\n|---|---|---|\n";
+  std::string page =
+      "# Operators\n\nRegistered in namespace `lethe`; from Python: `torch.ops.lethe.NAME` after "
+      "`torch.ops.load_library(\"liblethe.so\")`.\nThe contract of each is its header, "
+      "`lethe/ops/NAME.h`; its definition `lethe/ops/reference/NAME.cpp`.\n\n"
+      "| schema | devices | own gradient |\n|---|---|---|\n";
   for (const ops::OperatorInfo& op : ops::registered_operators())
-    page += fmt::format("| `{}` | {} | {} |\n", op.schema, fmt::join(op.devices, ", "), op.differentiable ? "yes" : "no");
+    page += fmt::format("| `{}` | {} | {} |\n",
+                        op.schema,
+                        fmt::join(op.devices, ", "),
+                        op.differentiable ? "yes" : "no");
   return page;
 }
 
@@ -30,39 +34,58 @@ const char* quant_text(QuantClass quant) {
 }
 
 const char* when_text(When when) {
-  constexpr const char* kTexts[] = {"always", "ratio > 0", "ratio 4", "hash layers", "scored layers"};
+  constexpr const char* kTexts[] = {
+      "always", "ratio > 0", "ratio 4", "hash layers", "scored layers"};
   return kTexts[static_cast<size_t>(when)];
 }
 
 std::string weights_page() {
-  std::string page = "# Weight contract\n\nOne row per family of tensors, in contract order. Names below a layer or block are "
-                     "suffixes; `{e}` is the global expert. Classes: Q8 block FP8, Q4 packed FP4, KB keep bf16, KF keep fp32, "
-                     "KI integer.\n\n| internal (Megatron) | hub | transformers | class | fp32 in memory | present |\n"
-                     "|---|---|---|---|---|---|\n";
+  std::string page =
+      "# Weight contract\n\nOne row per family of tensors, in contract order. Names below a layer "
+      "or block are "
+      "suffixes; `{e}` is the global expert. Classes: Q8 block FP8, Q4 packed FP4, KB keep bf16, "
+      "KF keep fp32, "
+      "KI integer.\n\n| internal (Megatron) | hub | transformers | class | fp32 in memory | "
+      "present |\n"
+      "|---|---|---|---|---|---|\n";
   for (const ContractRow& row : contract_table()) {
-    const std::string hub = row.hub_up.empty() ? fmt::format("`{}`", row.hub) : fmt::format("`{}`, `{}`", row.hub, row.hub_up);
-    page += fmt::format("| `{}` | {} | `{}` | {} | {} | {} |\n", row.internal, hub, row.transformers, quant_text(row.quant),
-                        row.fp32_memory ? "yes" : "no", when_text(row.when));
+    const std::string hub = row.hub_up.empty() ? fmt::format("`{}`", row.hub)
+                                               : fmt::format("`{}`, `{}`", row.hub, row.hub_up);
+    page += fmt::format("| `{}` | {} | `{}` | {} | {} | {} |\n",
+                        row.internal,
+                        hub,
+                        row.transformers,
+                        quant_text(row.quant),
+                        row.fp32_memory ? "yes" : "no",
+                        when_text(row.when));
   }
   return page;
 }
 
 std::string layer_page() {
-  std::string page = "# Layer program\n\nOne layer is this list of nodes; each ends in the event of its name. Every execution mode "
-                     "runs the same nodes.\n\n| # | node | event |\n|---|---|---|\n";
+  std::string page =
+      "# Layer program\n\nOne layer is this list of nodes; each ends in the event of its name. "
+      "Every execution mode "
+      "runs the same nodes.\n\n| # | node | event |\n|---|---|---|\n";
   for (int i = 1; i <= static_cast<int>(Event::MlpPostEnd); ++i)
-    page += fmt::format("| {} | `{}` | `{}` |\n", i, node_name(static_cast<Event>(i)), event_name(static_cast<Event>(i)));
+    page += fmt::format("| {} | `{}` | `{}` |\n",
+                        i,
+                        node_name(static_cast<Event>(i)),
+                        event_name(static_cast<Event>(i)));
   return page;
 }
 
 std::string errors_page() {
   const std::pair<const char*, int> kinds[] = {
-      {"ConfigError, ShapeError, DtypeError, RecomputeError: what you asked for", exit_code::kUsage},
+      {"ConfigError, ShapeError, DtypeError, RecomputeError: what you asked for",
+       exit_code::kUsage},
       {"DataError, CheckpointError: a file", exit_code::kData},
       {"CommError: other ranks", exit_code::kComm},
       {"NumericError: NaN or Inf in loss or gradient", exit_code::kNumeric},
       {"InternalError: our bug", exit_code::kInternal}};
-  std::string page = "# Exit codes\n\n| code | meaning |\n|---|---|\n| 0 | done |\n| 1 | the check you asked for failed (`compare`) |\n";
+  std::string page =
+      "# Exit codes\n\n| code | meaning |\n|---|---|\n| 0 | done |\n| 1 | the check you asked for "
+      "failed (`compare`) |\n";
   for (const auto& [text, code] : kinds) page += fmt::format("| {} | {} |\n", code, text);
   return page + "| 128 + n | ended by signal n, after a clean stop |\n";
 }

@@ -1,8 +1,8 @@
 #include "lethe/train/run_record.h"
 
-#include <nlohmann/json.hpp>
-
 #include <cmath>
+
+#include <nlohmann/json.hpp>
 
 #include "lethe/io/line_file.h"
 
@@ -21,9 +21,15 @@ void put(Json& object, const char* key, const std::optional<double>& value) {
 }
 
 Json model_facts(const ModelConfig& m) {
-  return {{"layers", m.num_layers},        {"hidden", m.hidden},      {"heads", m.heads},
-          {"head_dim", m.head_dim},        {"ratios", m.ratios},      {"experts", m.num_experts},
-          {"experts_per_token", m.experts_per_token}, {"mtp_blocks", m.num_mtp}, {"vocabulary", m.vocab_size}};
+  return {{"layers", m.num_layers},
+          {"hidden", m.hidden},
+          {"heads", m.heads},
+          {"head_dim", m.head_dim},
+          {"ratios", m.ratios},
+          {"experts", m.num_experts},
+          {"experts_per_token", m.experts_per_token},
+          {"mtp_blocks", m.num_mtp},
+          {"vocabulary", m.vocab_size}};
 }
 
 Json train_facts(const TrainConfig& t) {
@@ -47,6 +53,7 @@ Json train_facts(const TrainConfig& t) {
 
 struct RunRecord::Impl {
   LineFile file;
+
   void write(const Json& object) { file.append(object.dump()); }
 };
 

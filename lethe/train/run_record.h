@@ -11,17 +11,18 @@ namespace lethe {
 
 /// What one optimizer step reports. Losses are means in nats per counted token.
 struct StepReport {
-  int64_t step = 0;             // 1 = the first
-  double loss = 0;              // main
+  int64_t step = 0;                    // 1 = the first
+  double loss = 0;                     // main
   std::optional<double> loss_mtp;      // mean over depths
   std::optional<double> loss_kl;       // mean over layers with an indexer, per token
   std::optional<double> loss_balance;  // with its coefficient, summed over layers
-  double grad_norm = 0;         // before clipping
+  double grad_norm = 0;                // before clipping
   double learning_rate = 0;
   double tokens_per_second = 0;
-  int64_t saved_bytes = 0;      // activations alive when the loss is formed: live - parameters - gradients - optimizer
-  int64_t live_bytes = 0;       // all tensors at the end of the step
-  int64_t peak_bytes = 0;       // all tensors, highest of the step
+  int64_t saved_bytes =
+      0;  // activations alive when the loss is formed: live - parameters - gradients - optimizer
+  int64_t live_bytes = 0;  // all tensors at the end of the step
+  int64_t peak_bytes = 0;  // all tensors, highest of the step
 };
 
 /// The run record: JSON lines, appended and flushed as the run goes.

@@ -19,7 +19,8 @@ MicroBatch to_micro_batch(const Batch& batch, const ModelConfig& config) {
 int64_t gradient_bytes(const ParamStore& params) {
   int64_t sum = 0;
   for (size_t i = 0; i < params.size(); ++i)
-    if (const at::Tensor& grad = params.value(i).grad(); grad.defined()) sum += static_cast<int64_t>(grad.nbytes());
+    if (const at::Tensor& grad = params.value(i).grad(); grad.defined())
+      sum += static_cast<int64_t>(grad.nbytes());
   return sum;
 }
 
@@ -45,8 +46,12 @@ void add(StepSums& sums, const ModelOutput& out) {
   sums.balance += out.balance.item<double>();
 }
 
-void fill_losses(StepReport& report, const StepSums& sums, const StepCounts& counts, const RunTally& tally,
-                 const LossFactors& factors, const ModelConfig& config) {
+void fill_losses(StepReport& report,
+                 const StepSums& sums,
+                 const StepCounts& counts,
+                 const RunTally& tally,
+                 const LossFactors& factors,
+                 const ModelConfig& config) {
   report.loss = counts.main > 0 ? sums.main / static_cast<double>(counts.main) : 0;
   if (!sums.mtp.empty()) {
     double mean = 0;
@@ -55,7 +60,8 @@ void fill_losses(StepReport& report, const StepSums& sums, const StepCounts& cou
     report.loss_mtp = mean / static_cast<double>(sums.mtp.size());
   }
   if (sums.balanced) report.loss_balance = sums.balance;
-  const auto indexers = std::count(config.ratios.begin(), config.ratios.begin() + config.num_layers, kCsaRatio);
+  const auto indexers =
+      std::count(config.ratios.begin(), config.ratios.begin() + config.num_layers, kCsaRatio);
   if (indexers == 0 || factors.indexer_loss == IndexerLoss::Off) return;
   double kl = 0;
   for (const double layer : tally.indexer_kl) kl += layer;
@@ -64,8 +70,12 @@ void fill_losses(StepReport& report, const StepSums& sums, const StepCounts& cou
 
 void check_finite(const ModelOutput& out) {
   const double total = out.total.item<double>(), main = out.main_sum.item<double>();
-  LETHE_CHECK(NumericError, std::isfinite(total) && std::isfinite(main),
-              "training: the loss must be finite, got a sum of {} (main loss {}); lower --lr or --clip-grad", total, main);
+  LETHE_CHECK(NumericError,
+              std::isfinite(total) && std::isfinite(main),
+              "training: the loss must be finite, got a sum of {} (main loss {}); lower --lr or "
+              "--clip-grad",
+              total,
+              main);
 }
 
 void update_router_biases(const DeepseekV4& model, const RunTally& tally, double rate) {
@@ -85,7 +95,8 @@ std::vector<ParameterGroup> optimizer_groups(const ParamStore& params, const Tra
     names.push_back(params.row(i).name);
     tensors.push_back(params.value(i));
   }
-  auto groups = group_by_weight_decay(names, tensors, {.vectors = 0, .matrices = train.weight_decay});
+  auto groups =
+      group_by_weight_decay(names, tensors, {.vectors = 0, .matrices = train.weight_decay});
   for (ParameterGroup& group : groups) {
     group.beta1 = train.adam_beta1;
     group.beta2 = train.adam_beta2;
@@ -95,7 +106,8 @@ std::vector<ParameterGroup> optimizer_groups(const ParamStore& params, const Tra
 }
 
 void choose_trained(DeepseekV4& model, const TrainConfig& train) {
-  const bool indexer_loss = train.indexer_loss != IndexerLoss::Off && train.indexer_loss_coeff.value_or(0) > 0;
+  const bool indexer_loss =
+      train.indexer_loss != IndexerLoss::Off && train.indexer_loss_coeff.value_or(0) > 0;
   model.params().set_trained([&](const ParamRow& row) {
     return is_indexer_param(row) ? indexer_loss : !train.train_only_indexer;
   });
@@ -124,7 +136,8 @@ StepReport run_step(DeepseekV4& model,
   }
   fill_losses(report, sums, counts, tally, factors, model.config());
   report.grad_norm = grad_norm(optimizer.groups());
-  optimizer.step(learning_rate, train.clip_grad > 0 ? clip_coefficient(report.grad_norm, train.clip_grad) : 1.0);
+  optimizer.step(learning_rate,
+                 train.clip_grad > 0 ? clip_coefficient(report.grad_norm, train.clip_grad) : 1.0);
   optimizer.drop_gradients();
   if (train.router_bias_rate > 0) update_router_biases(model, tally, train.router_bias_rate);
   const ByteReport now = bytes();

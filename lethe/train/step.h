@@ -13,13 +13,14 @@ namespace lethe {
 /// Groups of the trained parameters (model spec 12): weight decay on matrices, none on vectors.
 std::vector<ParameterGroup> optimizer_groups(const ParamStore& params, const TrainConfig& train);
 
-/// Which parameters train: all, or the indexers alone; an indexer without a loss is frozen (model spec 6).
+/// Which parameters train: all, or the indexers alone; an indexer without a loss is frozen (model
+/// spec 6).
 void choose_trained(DeepseekV4& model, const TrainConfig& train);
 
 /// One optimizer step over the micro-batches of a global batch: forwards, backwards, gradient norm,
 /// clipping, update, router biases.
-/// Fills the losses, the norm and the bytes of the report. Throws NumericError before the update when a
-/// loss or a gradient is not finite: parameters and optimizer are then as before the step.
+/// Fills the losses, the norm and the bytes of the report. Throws NumericError before the update
+/// when a loss or a gradient is not finite: parameters and optimizer are then as before the step.
 StepReport run_step(DeepseekV4& model,
                     AdamW& optimizer,
                     std::span<const Batch> micro_batches,

@@ -29,6 +29,8 @@ StopRequest::~StopRequest() {
   std::signal(SIGTERM, SIG_DFL);
 }
 
-int StopRequest::signal() const { return requested; }
+int StopRequest::signal() const {
+  return requested;
+}
 
 }  // namespace lethe

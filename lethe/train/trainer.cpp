@@ -28,14 +28,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 // Everything is checked before the folder is touched.
 void claim_output(const TrainConfig& train) {
   const std::filesystem::path record = std::filesystem::path(train.output) / "run.jsonl";
-  LETHE_CHECK(ConfigError, train.overwrite || !std::filesystem::exists(record),
-              "--output: '{}' must not hold a run yet, got one ({}); choose another folder, or replace it with --overwrite",
-              train.output, record.string());
+  LETHE_CHECK(ConfigError,
+              train.overwrite || !std::filesystem::exists(record),
+              "--output: '{}' must not hold a run yet, got one ({}); choose another folder, or "
+              "replace it with --overwrite",
+              train.output,
+              record.string());
   ensure_writable_folder(train.output);
 }
 
@@ -49,9 +54,12 @@ LearningRateSchedule schedule_of(const TrainConfig& train) {
 }
 
 void check_vocabulary(const ModelConfig& model) {
-  LETHE_CHECK(ConfigError, model.vocab_size >= kByteVocab,
-              "--vocab-size: byte-level tokens need at least {} rows, got {}; use --vocab-size {}", kByteVocab,
-              model.vocab_size, kByteVocab);
+  LETHE_CHECK(ConfigError,
+              model.vocab_size >= kByteVocab,
+              "--vocab-size: byte-level tokens need at least {} rows, got {}; use --vocab-size {}",
+              kByteVocab,
+              model.vocab_size,
+              kByteVocab);
 }
 
 }  // namespace
@@ -78,7 +86,8 @@ struct Trainer::Impl {
         text(load_text(run.train.data)),
         split(split_text(text, run.train.valid_fraction, run.train.seq_length)),
         bigram_loss(bigram_entropy(text, split.train)),
-        batches(Sequences(text, split.train, run.train.seq_length), run.train.micro_batch_size,
+        batches(Sequences(text, split.train, run.train.seq_length),
+                run.train.micro_batch_size,
                 static_cast<uint64_t>(run.train.seed)),
         valid_batches(make_valid_batches()),
         model((claim_output(run.train), run.model), ParamPlacement{}),
@@ -88,7 +97,8 @@ struct Trainer::Impl {
   std::vector<Batch> make_valid_batches() const {
     if (split.valid.empty()) return {};
     const TrainConfig& t = config.train;
-    return fixed_batches(Sequences(text, split.valid, t.seq_length), t.micro_batch_size,
+    return fixed_batches(Sequences(text, split.valid, t.seq_length),
+                         t.micro_batch_size,
                          t.micro_batch_size * t.eval_iters);
   }
 
@@ -104,7 +114,9 @@ struct Trainer::Impl {
   StepReport train_step(int64_t step);
   void show(const StepReport& report);
   double evaluate_now(int64_t step);
+
   std::string save_model() { return write_model_folder(model, folder / "model"); }
+
   std::string stop_reason(int64_t step, const StopRequest& stop) const;
   [[nodiscard]] double seconds_left(int64_t step) const;
 };
@@ -112,14 +124,24 @@ struct Trainer::Impl {
 void Trainer::Impl::print_start(const RunRecord::Start& facts) const {
   const ModelConfig& m = config.model;
   const TrainConfig& t = config.train;
-  out << fmt::format("model   {} parameters ({} trained), {} layers, hidden {}, {} experts, {} MTP block(s)\n",
-                     count_text(static_cast<double>(facts.parameters)),
-                     count_text(static_cast<double>(facts.trained_parameters)), m.num_layers, m.hidden, m.num_experts,
-                     m.num_mtp);
-  out << fmt::format("text    {}: {} for training, {} for validation; {} document(s)\n", t.data,
-                     bytes_text(facts.train_tokens), bytes_text(facts.valid_tokens), text.documents.size());
-  out << fmt::format("run     {} steps of {} tokens, {} thread(s), into {}\n", t.train_iters,
-                     t.global_batch_size * t.seq_length, facts.threads, t.output);
+  out << fmt::format(
+      "model   {} parameters ({} trained), {} layers, hidden {}, {} experts, {} MTP block(s)\n",
+      count_text(static_cast<double>(facts.parameters)),
+      count_text(static_cast<double>(facts.trained_parameters)),
+      m.num_layers,
+      m.hidden,
+      m.num_experts,
+      m.num_mtp);
+  out << fmt::format("text    {}: {} for training, {} for validation; {} document(s)\n",
+                     t.data,
+                     bytes_text(facts.train_tokens),
+                     bytes_text(facts.valid_tokens),
+                     text.documents.size());
+  out << fmt::format("run     {} steps of {} tokens, {} thread(s), into {}\n",
+                     t.train_iters,
+                     t.global_batch_size * t.seq_length,
+                     facts.threads,
+                     t.output);
 }
 
 void Trainer::Impl::start_record() {
@@ -159,8 +181,10 @@ StepReport Trainer::Impl::train_step(int64_t step) {
 
 double Trainer::Impl::seconds_left(int64_t step) const {
   const double spent = seconds_since(begin);
-  double left = spent / static_cast<double>(step) * static_cast<double>(config.train.train_iters - step);
-  if (config.train.max_seconds > 0) left = std::min(left, std::max(0.0, config.train.max_seconds - spent));
+  double left =
+      spent / static_cast<double>(step) * static_cast<double>(config.train.train_iters - step);
+  if (config.train.max_seconds > 0)
+    left = std::min(left, std::max(0.0, config.train.max_seconds - spent));
   return left;
 }
 
@@ -175,19 +199,24 @@ double Trainer::Impl::evaluate_now(int64_t step) {
   if (valid_batches.empty()) return std::numeric_limits<double>::quiet_NaN();
   const double loss = evaluate(model, valid_batches);
   record->eval(step, loss);
-  out << fmt::format("step {}  validation loss {:.4f} nats per byte (a table of byte pairs reaches {:.2f})", step, loss,
-                     bigram_loss)
+  out << fmt::format(
+             "step {}  validation loss {:.4f} nats per byte (a table of byte pairs reaches {:.2f})",
+             step,
+             loss,
+             bigram_loss)
       << std::endl;
   return loss;
 }
 
 std::string Trainer::Impl::stop_reason(int64_t step, const StopRequest& stop) const {
   if (stop.signal() != 0) return "signal";
-  if (config.train.max_seconds > 0 && seconds_since(begin) >= config.train.max_seconds) return "max-seconds";
+  if (config.train.max_seconds > 0 && seconds_since(begin) >= config.train.max_seconds)
+    return "max-seconds";
   return step >= config.train.train_iters ? "finished" : "";
 }
 
-Trainer::Trainer(const RunConfig& config, std::ostream& out) : impl_(std::make_unique<Impl>(config, out)) {}
+Trainer::Trainer(const RunConfig& config, std::ostream& out)
+    : impl_(std::make_unique<Impl>(config, out)) {}
 
 Trainer::~Trainer() = default;
 
@@ -196,7 +225,8 @@ TrainResult Trainer::run() {
   const StopRequest stop;
   run.begin = Clock::now();
   run.start_record();
-  TrainResult result{.bigram_loss = run.bigram_loss, .record_file = (run.folder / "run.jsonl").string()};
+  TrainResult result{.bigram_loss = run.bigram_loss,
+                     .record_file = (run.folder / "run.jsonl").string()};
   std::string reason;
   int64_t evaluated = -1;
   try {
@@ -212,7 +242,10 @@ TrainResult Trainer::run() {
   } catch (const NumericError& error) {
     result.model_folder = run.save_model();
     run.record->end(result.steps, "numeric-error", seconds_since(run.begin));
-    fail<NumericError>("step {}: {}; the model of step {} is in {}", result.steps + 1, error.what(), result.steps,
+    fail<NumericError>("step {}: {}; the model of step {} is in {}",
+                       result.steps + 1,
+                       error.what(),
+                       result.steps,
                        result.model_folder);
   }
   if (evaluated != result.steps) result.valid_loss = run.evaluate_now(result.steps);

@@ -20,11 +20,11 @@ struct TrainResult {
 
 /// One training run: text, model, optimizer, loop and run record (spec 0 3.3 train).
 ///
-/// Writes into config.train.output: run.jsonl (one JSON object per line, appended as the run goes) and, at
-/// the end, model/. Nothing is written before text, shapes and folder have been checked.
-/// Throws ConfigError, DataError before the first step; NumericError when a loss or a gradient is not
-/// finite: parameters are then those of the last good step, and are saved before the error leaves.
-/// Two runs of the same configuration and thread count give the same bits.
+/// Writes into config.train.output: run.jsonl (one JSON object per line, appended as the run goes)
+/// and, at the end, model/. Nothing is written before text, shapes and folder have been checked.
+/// Throws ConfigError, DataError before the first step; NumericError when a loss or a gradient is
+/// not finite: parameters are then those of the last good step, and are saved before the error
+/// leaves. Two runs of the same configuration and thread count give the same bits.
 class Trainer final {
  public:
   /// `out` receives the lines for people.

@@ -1,15 +1,16 @@
 #include "lethe/checkpoint/hub_weights.h"
 
-#include <gtest/gtest.h>
-#include <ATen/ops/randn.h>
-
 #include <filesystem>
+
+#include "support/gradcheck.h"
+#include "support/tiny_model.h"
+#include <gtest/gtest.h>
 #include <unistd.h>
+
+#include <ATen/ops/randn.h>
 
 #include "lethe/base/error.h"
 #include "lethe/checkpoint/tensor_file.h"
-#include "support/gradcheck.h"
-#include "support/tiny_model.h"
 
 namespace lethe {
 namespace {
@@ -20,7 +21,9 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 class HubWeights : public ::testing::Test {
  protected:
   void SetUp() override {
-    path_ = (std::filesystem::temp_directory_path() / fmt::format("lethe_hub_{}.safetensors", ::getpid())).string();
+    path_ = (std::filesystem::temp_directory_path() /
+             fmt::format("lethe_hub_{}.safetensors", ::getpid()))
+                .string();
     model_ = test::lively_model(test::tiny_a(), {}, 11);
     export_hub_weights(model_->config(), model_->params(), path_);
   }
@@ -63,7 +66,8 @@ TEST_F(HubWeights, ExportThenImportKeepsEveryBit) {
   DeepseekV4 fresh(test::tiny_a(), {});
   import_hub_weights(TensorFile(path_), fresh.config(), fresh.params());
   for (size_t i = 0; i < fresh.params().size(); ++i)
-    test::expect_bitwise(fresh.params().value(i), model_->params().value(i), fresh.params().row(i).name);
+    test::expect_bitwise(
+        fresh.params().value(i), model_->params().value(i), fresh.params().row(i).name);
 }
 
 TEST_F(HubWeights, AMissingTensorIsEMissing) {
@@ -94,26 +98,31 @@ TEST_F(HubWeights, ARepeatedExpertInOneRowIsEHashRange) {
   EXPECT_EQ(refused(), "[E-HASH-RANGE]");
 }
 
-TEST_F(HubWeights, Fp32KeptTensorsSurviveABf16Model) {  // known failure V2: 1 + 2^-12 must not be rounded
+TEST_F(HubWeights,
+       Fp32KeptTensorsSurviveABf16Model) {  // known failure V2: 1 + 2^-12 must not be rounded
   const double value = 1.0 + 1.0 / 4096;
   rewrite([&](NamedTensors& t) { find(t, "layers.0.hc_attn_base").fill_(value); });
   DeepseekV4 fresh(test::tiny_a(), {.float_type = ParamPlacement::Float::Bf16});
   import_hub_weights(TensorFile(path_), fresh.config(), fresh.params());
-  const at::Tensor base = fresh.params().value("decoder.layers.0.self_attention_hyper_connection.bias");
+  const at::Tensor base =
+      fresh.params().value("decoder.layers.0.self_attention_hyper_connection.bias");
   EXPECT_EQ(base[0].item<double>(), value);
 }
 
-TEST(Contract, EveryHubTensorCoversItsInternalElementsOnce) {  // the E-UNCOVERED proof on the table itself
+TEST(Contract,
+     EveryHubTensorCoversItsInternalElementsOnce) {  // the E-UNCOVERED proof on the table itself
   const auto params = contract(test::tiny_a());
   std::vector<int64_t> written(params.size());
   for (const DiskTensor& t : disk_tensors(params, Dialect::Hub))
     for (const Piece& piece : t.pieces) {
       int64_t row = 1;
-      for (size_t d = params[piece.param].stacked ? 2 : 1; d < params[piece.param].shape.size(); ++d)
+      for (size_t d = params[piece.param].stacked ? 2 : 1; d < params[piece.param].shape.size();
+           ++d)
         row *= params[piece.param].shape[d];
       written[piece.param] += piece.rows * row;
     }
-  for (size_t i = 0; i < params.size(); ++i) EXPECT_EQ(written[i], params[i].numel()) << params[i].name;
+  for (size_t i = 0; i < params.size(); ++i)
+    EXPECT_EQ(written[i], params[i].numel()) << params[i].name;
 }
 
 }  // namespace

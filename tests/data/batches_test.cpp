@@ -51,8 +51,9 @@ TEST(Sequences, ShortDocumentsShareASequenceWithBoundaries) {
   EXPECT_EQ(sequence(sequences, 0),
             (Batch{{0, 1, 2, 3, 4, 5}, {1, 2, kIgnoredLabel, 4, kIgnoredLabel, 6}, {0, 3, 5, 6}}));
   // The document [5, 9) goes on; the single byte 9 has no successor.
-  EXPECT_EQ(sequence(sequences, 1),
-            (Batch{{6, 7, 8, 10, 11, 12}, {7, 8, kIgnoredLabel, 11, 12, kIgnoredLabel}, {0, 3, 6}}));
+  EXPECT_EQ(
+      sequence(sequences, 1),
+      (Batch{{6, 7, 8, 10, 11, 12}, {7, 8, kIgnoredLabel, 11, 12, kIgnoredLabel}, {0, 3, 6}}));
   EXPECT_EQ(sequences.unused_tokens(), 1);
 }
 

@@ -1,12 +1,12 @@
-#include "lethe/model/deepseek_v4.h"
-
+#include "support/gradcheck.h"
+#include "support/tiny_model.h"
 #include <gtest/gtest.h>
+
 #include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
 
 #include "lethe/config/recipes.h"
-#include "support/gradcheck.h"
-#include "support/tiny_model.h"
+#include "lethe/model/deepseek_v4.h"
 
 namespace lethe {
 namespace {
@@ -29,7 +29,8 @@ TEST(Model, EveryLayerProgramEmitsTheSixteenEventsInOrder) {
   for (int64_t layer = 0; layer < 4; ++layer) {
     const auto& program = model.program(layer);
     ASSERT_EQ(program.size(), 16u);
-    for (size_t i = 0; i < program.size(); ++i) EXPECT_EQ(program[i].event, static_cast<Event>(i + 1));
+    for (size_t i = 0; i < program.size(); ++i)
+      EXPECT_EQ(program[i].event, static_cast<Event>(i + 1));
   }
 }
 
@@ -43,7 +44,8 @@ TEST(Model, PackedDocumentsGiveTheLogitsOfSeparateRuns) {
   const at::Tensor together = model->logits(model->hidden(packed));
   std::vector<at::Tensor> alone;
   for (int64_t d = 0; d < packed.documents.count(); ++d) {
-    const at::Tensor ids = packed.ids.narrow(0, packed.documents.begin(d), packed.documents.length(d));
+    const at::Tensor ids =
+        packed.ids.narrow(0, packed.documents.begin(d), packed.documents.length(d));
     const int64_t* p = ids.const_data_ptr<int64_t>();
     const MicroBatch one = test::batch_of(config, {p, p + ids.numel()}, {ids.numel()});
     alone.push_back(model->logits(model->hidden(one)));
@@ -60,22 +62,25 @@ TEST(Model, PackedDocumentsGiveTheSummedGradientsOfSeparateRuns) {
   const auto together = test::gradients(*model, packed, factors);
   std::vector<at::Tensor> sum(together.size());
   for (int64_t d = 0; d < packed.documents.count(); ++d) {
-    const at::Tensor ids = packed.ids.narrow(0, packed.documents.begin(d), packed.documents.length(d));
+    const at::Tensor ids =
+        packed.ids.narrow(0, packed.documents.begin(d), packed.documents.length(d));
     const int64_t* p = ids.const_data_ptr<int64_t>();
-    const auto one = test::gradients(*model, test::batch_of(config, {p, p + ids.numel()}, {ids.numel()}), factors);
+    const auto one = test::gradients(
+        *model, test::batch_of(config, {p, p + ids.numel()}, {ids.numel()}), factors);
     for (size_t i = 0; i < one.size(); ++i)
       if (one[i].defined()) sum[i] = sum[i].defined() ? sum[i] + one[i] : one[i];
   }
   for (size_t i = 0; i < together.size(); ++i) {
     ASSERT_EQ(together[i].defined(), sum[i].defined()) << i;
     if (together[i].defined())
-      // The floor: all streams are equal in layer 0, so its mixing gradients cancel to their terms' rounding.
+      // The floor: all streams are equal in layer 0, so its mixing gradients cancel to their terms'
+      // rounding.
       test::expect_close_rms(together[i], sum[i], 1e-10, "gradient " + std::to_string(i), 1e-5);
   }
 }
 
-// All layers hash-routed, and future ids that route alike, so that each expert sees equally many tokens and
-// ATen's matrix products keep their row counts: then not a bit of the past may move.
+// All layers hash-routed, and future ids that route alike, so that each expert sees equally many
+// tokens and ATen's matrix products keep their row counts: then not a bit of the past may move.
 TEST(Model, NoBitOfTheLogitsDependsOnFutureTokens) {
   ModelConfig config = tiny_a();
   config.num_hash_layers = config.num_layers;
@@ -84,12 +89,14 @@ TEST(Model, NoBitOfTheLogitsDependsOnFutureTokens) {
   const auto model = lively_model(config, {}, 4);
   const at::NoGradGuard no_grad;
   const MicroBatch before = random_batch(config, {64}, 8);
-  std::vector<int64_t> ids(before.ids.const_data_ptr<int64_t>(), before.ids.const_data_ptr<int64_t>() + 64);
+  std::vector<int64_t> ids(before.ids.const_data_ptr<int64_t>(),
+                           before.ids.const_data_ptr<int64_t>() + 64);
   constexpr int64_t kCut = 41;
   // The table is (id * k + j) mod E: ids 4 apart route alike for E = 8, k = 2.
   for (size_t t = kCut; t < 64; ++t) ids[t] = (ids[t] + 4) % config.vocab_size;
   const MicroBatch after = test::batch_of(config, ids, {64});
-  const at::Tensor a = model->logits(model->hidden(before)), b = model->logits(model->hidden(after));
+  const at::Tensor a = model->logits(model->hidden(before)),
+                   b = model->logits(model->hidden(after));
   test::expect_bitwise(a.narrow(0, 0, kCut), b.narrow(0, 0, kCut), "logits of the past");
   EXPECT_GT((a - b).narrow(0, kCut, 64 - kCut).abs().max().item<float>(), 0.01F);
 }
@@ -99,7 +106,8 @@ TEST(Model, ScoredRoutingKeepsThePastToFp32Rounding) {
   const auto model = lively_model(config, {}, 4);
   const at::NoGradGuard no_grad;
   const MicroBatch before = random_batch(config, {64}, 8);
-  std::vector<int64_t> ids(before.ids.const_data_ptr<int64_t>(), before.ids.const_data_ptr<int64_t>() + 64);
+  std::vector<int64_t> ids(before.ids.const_data_ptr<int64_t>(),
+                           before.ids.const_data_ptr<int64_t>() + 64);
   for (size_t t = 41; t < 64; ++t) ids[t] = (ids[t] + 37) % config.vocab_size;
   const at::Tensor a = model->logits(model->hidden(before)),
                    b = model->logits(model->hidden(test::batch_of(config, ids, {64})));
@@ -109,7 +117,8 @@ TEST(Model, ScoredRoutingKeepsThePastToFp32Rounding) {
 TEST(Model, EveryTrainedParameterGetsAGradientFromAllLosses) {
   const ModelConfig config = tiny_a();
   const auto model = lively_model(config, {}, 9);
-  const auto grads = test::gradients(*model, random_batch(config, {64, 33}, 2), test::all_losses(config));
+  const auto grads =
+      test::gradients(*model, random_batch(config, {64, 33}, 2), test::all_losses(config));
   size_t i = 0;
   for (size_t p = 0; p < model->params().size(); ++p) {
     if (!model->params().value(p).requires_grad()) continue;
@@ -128,7 +137,8 @@ TEST(Model, WithoutAnIndexerLossTheIndexerGetsNoGradient) {
   size_t i = 0;
   for (size_t p = 0; p < model->params().size(); ++p) {
     if (!model->params().value(p).requires_grad()) continue;
-    EXPECT_EQ(grads[i++].defined(), !is_indexer_param(model->params().row(p))) << model->params().row(p).name;
+    EXPECT_EQ(grads[i++].defined(), !is_indexer_param(model->params().row(p)))
+        << model->params().row(p).name;
   }
 }
 
@@ -175,19 +185,24 @@ TEST(Model, ScalingQueriesBeforeTheirNormChangesNothing) {  // model spec 14 #11
   const at::NoGradGuard no_grad;
   const at::Tensor base = model->hidden(batch);
   for (int64_t i = 0; i < 4; ++i)
-    model->params().value(fmt::format("decoder.layers.{}.self_attention.linear_q_up_proj.weight", i)).mul_(1000);
+    model->params()
+        .value(fmt::format("decoder.layers.{}.self_attention.linear_q_up_proj.weight", i))
+        .mul_(1000);
   // The norm's epsilon is all that is left of the scale: eps / mean(q^2) of about 1e-6.
   test::expect_close_rms(model->hidden(batch), base, 2e-5, "hidden");
 }
 
 TEST(Model, ParametersKeptInFp32StaySoInABf16Store) {  // model spec 14 #14
-  const DeepseekV4 model(tiny_a(), {.float_type = ParamPlacement::Float::Bf16, .device = ParamPlacement::Device::Meta});
+  const DeepseekV4 model(
+      tiny_a(),
+      {.float_type = ParamPlacement::Float::Bf16, .device = ParamPlacement::Device::Meta});
   int kept = 0;
   for (size_t i = 0; i < model.params().size(); ++i) {
     const std::string& name = model.params().row(i).name;
     const auto type = model.params().value(i).scalar_type();
-    const bool must = name.find("hyper_connection") != std::string::npos || name.find("hc_head") != std::string::npos ||
-                      name.ends_with("attn_sink") || name.ends_with(".ape") || name.ends_with("expert_bias") ||
+    const bool must = name.find("hyper_connection") != std::string::npos ||
+                      name.find("hc_head") != std::string::npos || name.ends_with("attn_sink") ||
+                      name.ends_with(".ape") || name.ends_with("expert_bias") ||
                       name.ends_with("norm.weight");
     if (must) {
       EXPECT_EQ(type, at::kFloat) << name;

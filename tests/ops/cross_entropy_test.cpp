@@ -1,4 +1,3 @@
-#include "lethe/base/documents.h"
 #include "lethe/ops/cross_entropy.h"
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <ATen/ops/randint.h>
 #include <c10/core/CPUAllocator.h>
 
+#include "lethe/base/documents.h"
 #include "lethe/base/error.h"
 
 namespace lethe {
@@ -52,9 +52,12 @@ TEST(CrossEntropy, LogitsZeroToThreeWithLabelThree) {
 
 TEST(CrossEntropy, EqualsLogSoftmaxWithGradientsAndMasks) {
   at::manual_seed(41);
-  const at::Tensor hidden = random_leaf({33, kWidth}, 2), head = random_leaf({kVocab, kWidth}), labels = labels_with_gaps(33);
+  const at::Tensor hidden = random_leaf({33, kWidth}, 2), head = random_leaf({kVocab, kWidth}),
+                   labels = labels_with_gaps(33);
   const at::Tensor counted = labels != kIgnoredLabel;
-  const at::Tensor picked = at::log_softmax(at::matmul(hidden, head.t()), -1).gather(1, labels.clamp_min(0).unsqueeze(1)).squeeze(1);
+  const at::Tensor picked = at::log_softmax(at::matmul(hidden, head.t()), -1)
+                                .gather(1, labels.clamp_min(0).unsqueeze(1))
+                                .squeeze(1);
   const at::Tensor expected = -picked * counted;
   const auto [sum, per_token] = ops::cross_entropy(hidden, head, labels, 8);
   EXPECT_FALSE(per_token.requires_grad());
@@ -80,7 +83,8 @@ TEST(CrossEntropy, GradientsMatchCentralDifferences) {
 
 TEST(CrossEntropy, TwoMicrobatchesEqualOneBatch) {
   at::manual_seed(43);
-  const at::Tensor hidden = random_leaf({100, kWidth}), head = random_leaf({kVocab, kWidth}), labels = labels_with_gaps(100);
+  const at::Tensor hidden = random_leaf({100, kWidth}), head = random_leaf({kVocab, kWidth}),
+                   labels = labels_with_gaps(100);
   const double counted = (labels != kIgnoredLabel).sum().item<double>();
   const at::Tensor whole = loss_sum(hidden, head, labels) / counted;
   const at::Tensor first =
@@ -96,7 +100,8 @@ TEST(CrossEntropy, TwoMicrobatchesEqualOneBatch) {
 
 TEST(CrossEntropy, AllLabelsMaskedGiveZeroLossAndZeroGradients) {
   at::manual_seed(44);
-  const at::Tensor hidden = random_leaf({9, kWidth}, 1e3), head = random_leaf({kVocab, kWidth}, 1e3);
+  const at::Tensor hidden = random_leaf({9, kWidth}, 1e3),
+                   head = random_leaf({kVocab, kWidth}, 1e3);
   const at::Tensor sum = loss_sum(hidden, head, at::full({9}, kIgnoredLabel, at::kLong));
   EXPECT_EQ(sum.item<double>(), 0);
   for (const at::Tensor& g : gradients(sum, {hidden, head}, one()))

@@ -1,10 +1,10 @@
 #include "lethe/ops/registry.h"
 
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+
+#include <gtest/gtest.h>
 
 namespace lethe {
 namespace {
@@ -21,13 +21,15 @@ std::string all_text(const fs::path& folder, const std::string& suffix) {
 // Forgetting one of an operator's places is the error this test is for (style 6.2).
 TEST(Registry, EveryOperatorHasContractReferenceTestAndAllDevices) {
   const fs::path root = LETHE_SOURCE_DIR;
-  const std::string contracts = all_text(root / "lethe/ops", ".h"), references = all_text(root / "lethe/ops/reference", ".cpp"),
+  const std::string contracts = all_text(root / "lethe/ops", ".h"),
+                    references = all_text(root / "lethe/ops/reference", ".cpp"),
                     tests = all_text(root / "tests/ops", "_test.cpp");
   const auto operators = ops::registered_operators();
   EXPECT_GE(operators.size(), 20u);
   for (const ops::OperatorInfo& op : operators) {
     EXPECT_EQ(op.devices, (std::vector<std::string>{"CPU", "CUDA", "Meta"})) << op.name;
-    EXPECT_NE(contracts.find(" " + op.name + "("), std::string::npos) << op.name << " has no contract header";
+    EXPECT_NE(contracts.find(" " + op.name + "("), std::string::npos)
+        << op.name << " has no contract header";
     EXPECT_NE(references.find(" " + op.name), std::string::npos) << op.name << " has no reference";
     EXPECT_NE(tests.find(op.name), std::string::npos) << op.name << " has no test";
   }

@@ -1,10 +1,11 @@
 #include "lethe/ops/rms_norm.h"
 
+#include "support/gradcheck.h"
 #include <gtest/gtest.h>
+
 #include <ATen/ops/randn.h>
 
 #include "lethe/base/error.h"
-#include "support/gradcheck.h"
 
 namespace lethe {
 namespace {

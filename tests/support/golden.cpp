@@ -12,7 +12,8 @@ TensorMap load_safetensors(const std::string& path) {
 }
 
 TensorMap load_unit(const std::string& name) {
-  TensorMap tensors = load_safetensors(std::string(LETHE_GOLDEN_DIR) + "/unit/" + name + ".safetensors");
+  TensorMap tensors =
+      load_safetensors(std::string(LETHE_GOLDEN_DIR) + "/unit/" + name + ".safetensors");
   for (auto& [key, value] : tensors)
     if (value.is_floating_point()) value = value.to(at::kDouble);
   return tensors;

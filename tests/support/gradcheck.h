@@ -20,7 +20,9 @@ using TensorFn = std::function<std::vector<at::Tensor>(const std::vector<at::Ten
 /// numeric side carries about 1e-10/1e-6 of rounding, the rest is the step's curvature).
 /// Reports the input's index, the element and both values. At most `max_elements` elements per
 /// input are tried, chosen evenly.
-void expect_gradients(const TensorFn& f, const std::vector<at::Tensor>& inputs, int64_t max_elements = 200);
+void expect_gradients(const TensorFn& f,
+                      const std::vector<at::Tensor>& inputs,
+                      int64_t max_elements = 200);
 
 /// Same bytes, shape and dtype (class E0). On failure names the first differing element.
 void expect_bitwise(const at::Tensor& a, const at::Tensor& b, const std::string& what);

@@ -3,10 +3,9 @@
 #include <string>
 #include <vector>
 
-#include <gtest/gtest.h>
-
 #include "support/gradcheck.h"
 #include "support/tensors.h"
+#include <gtest/gtest.h>
 
 // One row of scores and of expert ids, for the router's tests.
 namespace lethe::test {

@@ -10,20 +10,29 @@ namespace lethe::test {
 /// Model spec 15's tiny-A: window + hash, CSA + hash, HCA + scored, CSA + scored, one MTP block.
 ModelConfig tiny_a();
 
-/// A model with every weight drawn away from its neutral value (norms near 1, alphas near 1, sinks, ape and
-/// biases not 0), so that no rule is invisible.
-std::unique_ptr<DeepseekV4> lively_model(const ModelConfig& config, ParamPlacement placement, uint64_t seed);
+/// A model with every weight drawn away from its neutral value (norms near 1, alphas near 1, sinks,
+/// ape and biases not 0), so that no rule is invisible.
+std::unique_ptr<DeepseekV4> lively_model(const ModelConfig& config,
+                                         ParamPlacement placement,
+                                         uint64_t seed);
 
 /// Random ids and their next-token labels for documents of these lengths.
-MicroBatch random_batch(const ModelConfig& config, const std::vector<int64_t>& lengths, uint64_t seed);
+MicroBatch random_batch(const ModelConfig& config,
+                        const std::vector<int64_t>& lengths,
+                        uint64_t seed);
 
 /// The given ids instead.
-MicroBatch batch_of(const ModelConfig& config, const std::vector<int64_t>& ids, const std::vector<int64_t>& lengths);
+MicroBatch batch_of(const ModelConfig& config,
+                    const std::vector<int64_t>& ids,
+                    const std::vector<int64_t>& lengths);
 
 /// Token sums of every loss with factor 1; the KL over the selected slots.
 LossFactors all_losses(const ModelConfig& config);
 
-/// Gradients of all trained parameters after one backward of `total`, in store order; undefined = none.
-std::vector<at::Tensor> gradients(DeepseekV4& model, const MicroBatch& batch, const LossFactors& factors);
+/// Gradients of all trained parameters after one backward of `total`, in store order; undefined =
+/// none.
+std::vector<at::Tensor> gradients(DeepseekV4& model,
+                                  const MicroBatch& batch,
+                                  const LossFactors& factors);
 
 }  // namespace lethe::test

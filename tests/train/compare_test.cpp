@@ -1,10 +1,10 @@
 #include "lethe/train/compare.h"
 
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+
+#include <gtest/gtest.h>
 
 #include "lethe/base/error.h"
 #include "lethe/checkpoint/tensor_file.h"
@@ -20,7 +20,8 @@ void expect_all_pass(const std::string& set, CompareDtype dtype, size_t at_least
   const auto rows = compare_folder(kGolden / set, dtype);
   size_t passed = 0;
   for (const CompareRow& row : rows) {
-    EXPECT_NE(row.verdict, CompareRow::Verdict::Miss) << row.name << " " << row.max_abs << " of " << row.allowed << " " << row.note;
+    EXPECT_NE(row.verdict, CompareRow::Verdict::Miss)
+        << row.name << " " << row.max_abs << " of " << row.allowed << " " << row.note;
     passed += row.verdict == CompareRow::Verdict::Pass ? 1 : 0;
   }
   EXPECT_GE(passed, at_least);
@@ -28,13 +29,21 @@ void expect_all_pass(const std::string& set, CompareDtype dtype, size_t at_least
 }
 
 // Counts: tests/golden/README.md's files hold so many tensors.
-TEST(Compare, SetTAgreesInFloat32) { expect_all_pass("T", CompareDtype::Fp32, 400); }
+TEST(Compare, SetTAgreesInFloat32) {
+  expect_all_pass("T", CompareDtype::Fp32, 400);
+}
 
-TEST(Compare, SetTAgreesInFloat64) { expect_all_pass("T", CompareDtype::Fp64, 400); }
+TEST(Compare, SetTAgreesInFloat64) {
+  expect_all_pass("T", CompareDtype::Fp64, 400);
+}
 
-TEST(Compare, SetVAgreesInFloat32) { expect_all_pass("V", CompareDtype::Fp32, 400); }
+TEST(Compare, SetVAgreesInFloat32) {
+  expect_all_pass("V", CompareDtype::Fp32, 400);
+}
 
-TEST(Compare, SetVAgreesInFloat64) { expect_all_pass("V", CompareDtype::Fp64, 400); }
+TEST(Compare, SetVAgreesInFloat64) {
+  expect_all_pass("V", CompareDtype::Fp64, 400);
+}
 
 // A copy of set V that a test may damage.
 class DamagedSet : public ::testing::Test {
@@ -47,7 +56,9 @@ class DamagedSet : public ::testing::Test {
 
   void TearDown() override { fs::remove_all(folder_); }
 
-  void change(const char* file, const std::string& tensor, const std::function<void(at::Tensor)>& edit) {
+  void change(const char* file,
+              const std::string& tensor,
+              const std::function<void(at::Tensor)>& edit) {
     std::vector<std::pair<std::string, at::Tensor>> tensors;
     {
       const TensorFile in((folder_ / file).string());
@@ -68,7 +79,9 @@ class DamagedSet : public ::testing::Test {
 };
 
 TEST_F(DamagedSet, OneChangedGradientElementIsTheWorstRow) {
-  change("grads.safetensors", "layers.1.attn.wq_a.weight", [](const at::Tensor& t) { t.view({-1})[17].add_(0.1); });
+  change("grads.safetensors", "layers.1.attn.wq_a.weight", [](const at::Tensor& t) {
+    t.view({-1})[17].add_(0.1);
+  });
   const auto rows = compare_folder(folder_, CompareDtype::Fp32);
   EXPECT_EQ(rows.front().name, "grad layers.1.attn.wq_a.weight");
   EXPECT_EQ(rows.front().verdict, CompareRow::Verdict::Miss);
@@ -76,7 +89,9 @@ TEST_F(DamagedSet, OneChangedGradientElementIsTheWorstRow) {
 }
 
 TEST_F(DamagedSet, OneChangedIndexMisses) {
-  change("forward.safetensors", "layers.1.attn.indexer.topk", [](const at::Tensor& t) { t.view({-1})[t.numel() / 2].add_(1); });
+  change("forward.safetensors", "layers.1.attn.indexer.topk", [](const at::Tensor& t) {
+    t.view({-1})[t.numel() / 2].add_(1);
+  });
   EXPECT_EQ(row("layers.1.attn.indexer.topk").verdict, CompareRow::Verdict::Miss);
 }
 
@@ -105,7 +120,9 @@ TEST_F(DamagedSet, DocumentsThatDoNotFillTheRowAreRefused) {
   EXPECT_THROW(compare_folder(folder_, CompareDtype::Fp32), DataError);
 }
 
-TEST(Compare, AMissingFolderIsADataError) { EXPECT_THROW(compare_folder("/nonexistent", CompareDtype::Fp32), DataError); }
+TEST(Compare, AMissingFolderIsADataError) {
+  EXPECT_THROW(compare_folder("/nonexistent", CompareDtype::Fp32), DataError);
+}
 
 }  // namespace
 }  // namespace lethe

@@ -1,16 +1,16 @@
 #include "lethe/train/step.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+
+#include "support/gradcheck.h"
+#include "support/tiny_model.h"
+#include <gtest/gtest.h>
 
 #include "lethe/base/error.h"
 #include "lethe/base/random.h"
 #include "lethe/core/byte_accounting.h"
 #include "lethe/model/init.h"
 #include "lethe/train/loss_factors.h"
-#include "support/gradcheck.h"
-#include "support/tiny_model.h"
 
 namespace lethe {
 namespace {
@@ -29,10 +29,13 @@ Batch random_tokens(uint64_t seed, const std::vector<int64_t>& lengths = {40, 24
   Random random(seed);
   Batch batch;
   for (const int64_t length : lengths) {
-    for (int64_t t = 0; t < length; ++t) batch.ids.push_back(static_cast<int64_t>(random.uniform_below(128)));
+    for (int64_t t = 0; t < length; ++t)
+      batch.ids.push_back(static_cast<int64_t>(random.uniform_below(128)));
     batch.cu_seqlens.push_back(static_cast<int32_t>(batch.ids.size()));
     for (int64_t t = 0; t < length; ++t)
-      batch.labels.push_back(t + 1 < length ? batch.ids[batch.ids.size() - static_cast<size_t>(length - t - 1)] : kIgnoredLabel);
+      batch.labels.push_back(t + 1 < length
+                                 ? batch.ids[batch.ids.size() - static_cast<size_t>(length - t - 1)]
+                                 : kIgnoredLabel);
   }
   return batch;
 }
@@ -51,7 +54,8 @@ Trained train_steps(int64_t steps, int64_t micro_batches) {
   AdamW optimizer(optimizer_groups(out.model->params(), train));
   for (int64_t s = 0; s < steps; ++s) {
     std::vector<Batch> batches;
-    for (int64_t m = 0; m < micro_batches; ++m) batches.push_back(random_tokens(static_cast<uint64_t>(s * micro_batches + m)));
+    for (int64_t m = 0; m < micro_batches; ++m)
+      batches.push_back(random_tokens(static_cast<uint64_t>(s * micro_batches + m)));
     out.reports.push_back(run_step(*out.model, optimizer, batches, train, 1e-3));
   }
   return out;
@@ -65,12 +69,14 @@ TEST(Training, TwoRunsOfTwentyStepsAreBitIdentical) {
     EXPECT_EQ(a.reports[s].saved_bytes, b.reports[s].saved_bytes) << s;
   }
   for (size_t i = 0; i < a.model->params().size(); ++i)
-    test::expect_bitwise(a.model->params().value(i), b.model->params().value(i), a.model->params().row(i).name);
+    test::expect_bitwise(
+        a.model->params().value(i), b.model->params().value(i), a.model->params().row(i).name);
 }
 
 TEST(Training, LiveBytesDoNotGrowFromStepToStep) {
   const Trained run = train_steps(6, 1);
-  for (size_t s = 2; s < run.reports.size(); ++s) EXPECT_EQ(run.reports[s].live_bytes, run.reports[1].live_bytes) << s;
+  for (size_t s = 2; s < run.reports.size(); ++s)
+    EXPECT_EQ(run.reports[s].live_bytes, run.reports[1].live_bytes) << s;
 }
 
 TEST(Training, TheRouterBiasMovesByTheRatePerStepAndLayer) {
@@ -82,7 +88,8 @@ TEST(Training, TheRouterBiasMovesByTheRatePerStepAndLayer) {
   }
 }
 
-TEST(Training, TwoMicroBatchesGiveTheGradientOfOneBatch) {  // known failure K8: unequal counts of labels
+TEST(Training,
+     TwoMicroBatchesGiveTheGradientOfOneBatch) {  // known failure K8: unequal counts of labels
   const Batch small = random_tokens(1, {10}), large = random_tokens(2, {90});
   Batch both = small;
   both.ids.insert(both.ids.end(), large.ids.begin(), large.ids.end());
@@ -96,7 +103,8 @@ TEST(Training, TwoMicroBatchesGiveTheGradientOfOneBatch) {  // known failure K8:
     const LossFactors factors = loss_factors(train, count_labels(batches, config.num_mtp));
     std::vector<at::Tensor> sum;
     for (const Batch& b : batches) {
-      const auto g = test::gradients(*model, make_micro_batch(b.ids, b.labels, b.cu_seqlens, config.ratios), factors);
+      const auto g = test::gradients(
+          *model, make_micro_batch(b.ids, b.labels, b.cu_seqlens, config.ratios), factors);
       if (sum.empty()) sum.resize(g.size());
       for (size_t i = 0; i < g.size(); ++i)
         if (g[i].defined()) sum[i] = sum[i].defined() ? sum[i] + g[i] : g[i];
@@ -106,7 +114,9 @@ TEST(Training, TwoMicroBatchesGiveTheGradientOfOneBatch) {  // known failure K8:
   const auto divided = sum_over({small, large}), whole = sum_over({both});
   for (size_t i = 0; i < whole.size(); ++i) {
     ASSERT_EQ(divided[i].defined(), whole[i].defined());
-    if (whole[i].defined()) test::expect_close_rms(divided[i], whole[i], 1e-10, "gradient " + std::to_string(i), kGradientFloor);
+    if (whole[i].defined())
+      test::expect_close_rms(
+          divided[i], whole[i], 1e-10, "gradient " + std::to_string(i), kGradientFloor);
   }
 }
 
@@ -123,7 +133,8 @@ TEST(Training, ANonFiniteLossStopsBeforeTheUpdate) {
   const at::Tensor embed = model.params().value("embedding.word_embeddings.weight").clone();
   const std::vector<Batch> batches{random_tokens(1)};
   EXPECT_THROW(run_step(model, optimizer, batches, train, 1e-3), NumericError);
-  test::expect_bitwise(embed, model.params().value("embedding.word_embeddings.weight"), "embedding");
+  test::expect_bitwise(
+      embed, model.params().value("embedding.word_embeddings.weight"), "embedding");
 }
 
 TEST(Training, CoefficientZeroFreezesTheIndexerAndGivesItNoState) {
@@ -132,7 +143,8 @@ TEST(Training, CoefficientZeroFreezesTheIndexerAndGivesItNoState) {
   train.indexer_loss_coeff = 0;
   choose_trained(model, train);
   for (const ParameterGroup& group : optimizer_groups(model.params(), train))
-    for (const std::string& name : group.names) EXPECT_EQ(name.find(".indexer."), std::string::npos) << name;
+    for (const std::string& name : group.names)
+      EXPECT_EQ(name.find(".indexer."), std::string::npos) << name;
 }
 
 TEST(Training, TrainOnlyIndexerLeavesTheTrunkFrozen) {

@@ -4,7 +4,8 @@ namespace lethe::kernels {
 namespace {
 
 template <class T>
-void add_rows_of(const int64_t* row_ids, int64_t count, int64_t width, const T* source, T* destination) {
+void add_rows_of(
+    const int64_t* row_ids, int64_t count, int64_t width, const T* source, T* destination) {
   for (int64_t i = 0; i < count; ++i) {
     if (row_ids[i] < 0) continue;
     const T* from = source + i * width;
@@ -15,11 +16,16 @@ void add_rows_of(const int64_t* row_ids, int64_t count, int64_t width, const T* 
 
 }  // namespace
 
-void add_rows(const int64_t* row_ids, int64_t count, int64_t width, const float* source, float* destination) {
+void add_rows(
+    const int64_t* row_ids, int64_t count, int64_t width, const float* source, float* destination) {
   add_rows_of(row_ids, count, width, source, destination);
 }
 
-void add_rows(const int64_t* row_ids, int64_t count, int64_t width, const double* source, double* destination) {
+void add_rows(const int64_t* row_ids,
+              int64_t count,
+              int64_t width,
+              const double* source,
+              double* destination) {
   add_rows_of(row_ids, count, width, source, destination);
 }
 

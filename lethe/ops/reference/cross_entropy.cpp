@@ -1,12 +1,10 @@
 #include "lethe/ops/cross_entropy.h"
 
-#include "lethe/base/documents.h"
-
-#include <ATen/ops/mm.h>
-
 #include <algorithm>
 
 #include <ATen/ops/mm.h>
+
+#include "lethe/base/documents.h"
 
 namespace lethe::ops::reference {
 
