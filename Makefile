@@ -2,28 +2,31 @@
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 OUTPUT ?= out/train
 
-.PHONY: help build train test format docs clean
+.PHONY: help configure build train test format docs clean
 
 help:
-	@echo "make build    set up the machine once (./bootstrap) and build; the program is build/bin/lethe"
+	@echo "make build    set up the machine once (./bootstrap) and build the program, build/bin/lethe"
 	@echo "make train    build, then train the recipe tiny on examples/data into OUTPUT=$(OUTPUT)"
-	@echo "make test     build, then run every test"
+	@echo "make test     build the program and its tests, then run every test"
 	@echo "make format   format the C++ sources (clang-format-14)"
 	@echo "make docs     write docs/reference from the program's own tables"
 	@echo "make clean    remove the build folders; .venv and out/ stay"
 	@echo "Variables: JOBS=$(JOBS)  OUTPUT=$(OUTPUT)  LETHE_TORCH_ROOT=DIR (a LibTorch to use as it is)"
 
-build:
+configure:
 	@./bootstrap
 	@cmake --preset dev
-	@cmake --build --preset dev --parallel $(JOBS)
+
+build: configure
+	@cmake --build --preset dev --parallel $(JOBS) --target lethe_cli
 
 train: build
 	@build/bin/lethe train --recipe tiny --output $(OUTPUT) --overwrite
 	@echo "model:  $(OUTPUT)/model"
 	@echo "report: $(OUTPUT)/report.html"
 
-test: build
+test: configure
+	@cmake --build --preset dev --parallel $(JOBS)
 	@ctest --preset dev
 
 format:
