@@ -145,7 +145,9 @@ void Trainer::Impl::print_start(const RunRecord::Start& facts) const {
 }
 
 void Trainer::Impl::start_record() {
-  std::filesystem::remove_all(folder / "model");
+  for (const char* name :
+       {"model", "run.jsonl", "report.html"})  // of a run that --overwrite replaces
+    std::filesystem::remove_all(folder / name);
   record = std::make_unique<RunRecord>((folder / "run.jsonl").string());
   RunRecord::Start facts{.config = config,
                          .parameters = model.params().total_elements(),

@@ -88,6 +88,9 @@ class ProgramTest(unittest.TestCase):
         before = (self.folder / "run" / "run.jsonl").read_bytes()
         self.refused(self.train("--train-iters", 1), 2, "--overwrite")
         self.assertEqual((self.folder / "run" / "run.jsonl").read_bytes(), before)
+        self.assertEqual(self.train("--train-iters", 2, "--overwrite").returncode, 0)
+        events = [json.loads(line)["event"] for line in (self.folder / "run" / "run.jsonl").read_text().splitlines()]
+        self.assertEqual(events, ["start", "step", "step", "eval", "end"])
 
     def test_a_run_leaves_record_model_report_and_a_sample(self):
         result = self.train("--train-iters", 3, "--eval-interval", 2)
