@@ -46,7 +46,7 @@ std::string bundled_text() {
 int run_train(const ResolvedSettings& settings, std::ostream& out) {
   RunConfig config = settings.config;
   if (config.train.data.empty()) config.train.data = bundled_text();
-  Trainer trainer(config, out);
+  Trainer trainer(config, settings.hub_kept, out);
   const TrainResult result = trainer.run();
   const std::string page =
       (std::filesystem::path(settings.config.train.output) / "report.html").string();

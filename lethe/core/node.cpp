@@ -113,6 +113,5 @@ std::array<at::Tensor, N> forked(const at::Tensor& t) {
 template std::array<at::Tensor, 2> forked<2>(const at::Tensor&);
 template std::array<at::Tensor, 3> forked<3>(const at::Tensor&);
 template std::array<at::Tensor, 4> forked<4>(const at::Tensor&);
-template std::array<at::Tensor, 5> forked<5>(const at::Tensor&);
 
 }  // namespace lethe

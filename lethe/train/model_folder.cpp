@@ -14,13 +14,16 @@ namespace lethe {
 
 namespace fs = std::filesystem;
 
-std::string write_model_folder(const DeepseekV4& model, const fs::path& folder) {
+std::string write_model_folder(const DeepseekV4& model,
+                               const fs::path& folder,
+                               const std::string& hub_kept) {
   fs::path unfinished = folder;
   unfinished += ".tmp";
   fs::remove_all(unfinished);
   ensure_writable_folder(unfinished.string());
   export_hub_weights(model.config(), model.params(), (unfinished / "model.safetensors").string());
-  write_file_atomically((unfinished / "config.json").string(), write_hub_config(model.config()));
+  write_file_atomically((unfinished / "config.json").string(),
+                        write_hub_config(model.config(), hub_kept));
   fs::remove_all(folder);
   fs::rename(unfinished, folder);
   return folder.string();

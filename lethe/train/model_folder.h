@@ -12,7 +12,9 @@ namespace lethe {
 /// Writes FOLDER/config.json and FOLDER/model.safetensors (hub names, float32): what `lethe
 /// generate`, `lethe compare` and transformers read. The folder appears under its name only when it
 /// is complete. Returns the folder.
-std::string write_model_folder(const DeepseekV4& model, const std::filesystem::path& folder);
+std::string write_model_folder(const DeepseekV4& model,
+                               const std::filesystem::path& folder,
+                               const std::string& hub_kept);
 
 /// Reads config.json of a folder in either hub spelling and validates it. Logs keys without a
 /// meaning here once.

@@ -66,6 +66,7 @@ void check_vocabulary(const ModelConfig& model) {
 
 struct Trainer::Impl {
   RunConfig config;
+  std::string hub_kept;
   std::ostream& out;
   LearningRateSchedule schedule;
   ByteText text;
@@ -79,8 +80,9 @@ struct Trainer::Impl {
   std::filesystem::path folder;
   Clock::time_point begin = Clock::now();
 
-  Impl(const RunConfig& run, std::ostream& stream)
+  Impl(const RunConfig& run, std::string kept, std::ostream& stream)
       : config((check_vocabulary(run.model), run)),
+        hub_kept(std::move(kept)),
         out(stream),
         schedule(schedule_of(run.train)),
         text(load_text(run.train.data)),
@@ -115,7 +117,7 @@ struct Trainer::Impl {
   void show(const StepReport& report);
   double evaluate_now(int64_t step);
 
-  std::string save_model() { return write_model_folder(model, folder / "model"); }
+  std::string save_model() { return write_model_folder(model, folder / "model", hub_kept); }
 
   std::string stop_reason(int64_t step, const StopRequest& stop) const;
   [[nodiscard]] double seconds_left(int64_t step) const;
@@ -217,8 +219,8 @@ std::string Trainer::Impl::stop_reason(int64_t step, const StopRequest& stop) co
   return step >= config.train.train_iters ? "finished" : "";
 }
 
-Trainer::Trainer(const RunConfig& config, std::ostream& out)
-    : impl_(std::make_unique<Impl>(config, out)) {}
+Trainer::Trainer(const RunConfig& config, std::string hub_kept, std::ostream& out)
+    : impl_(std::make_unique<Impl>(config, std::move(hub_kept), out)) {}
 
 Trainer::~Trainer() = default;
 

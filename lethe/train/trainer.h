@@ -27,8 +27,9 @@ struct TrainResult {
 /// leaves. Two runs of the same configuration and thread count give the same bits.
 class Trainer final {
  public:
-  /// `out` receives the lines for people.
-  Trainer(const RunConfig& config, std::ostream& out);
+  /// hub_kept: keys of the user's config.json that the model's one repeats ("{}" = none).
+  /// out: receives the lines for people.
+  Trainer(const RunConfig& config, std::string hub_kept, std::ostream& out);
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;

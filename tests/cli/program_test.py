@@ -104,6 +104,17 @@ class ProgramTest(unittest.TestCase):
         self.assertTrue(sample.stdout.startswith("KING"))
         self.assertEqual(sorted(p.name for p in run.iterdir()), ["model", "report.html", "run.jsonl"])
 
+    def test_a_hub_configuration_trains_and_keeps_its_other_keys(self):
+        config = json.loads((GOLDEN / "T" / "config.json").read_text())
+        (self.folder / "config.json").write_text(json.dumps({**config, "my_note": "stays"}))
+        result = lethe("train", "--hf-config", self.folder, "--train-iters", 1, "--lr", 1e-3, "--lr-warmup-iters", 0,
+                       "--dsa-indexer-loss-coeff", 0.01, "--seq-length", 64, "--micro-batch-size", 1,
+                       "--global-batch-size", 1, "--eval-iters", 1, "--output", self.folder / "run")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        written = json.loads((self.folder / "run" / "model" / "config.json").read_text())
+        self.assertEqual(written["my_note"], "stays")
+        self.assertEqual(written["compress_ratios"], config["compress_ratios"])
+
     def test_two_runs_give_the_same_weights(self):
         for out in ("a", "b"):
             self.assertEqual(self.train("--train-iters", 3, out=out).returncode, 0)

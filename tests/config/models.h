@@ -5,22 +5,13 @@
 #include <stdexcept>
 #include <string>
 
+#include "support/tiny_configs.h"
+
 #include "lethe/config/recipes.h"
 
 namespace lethe::testing {
 
-/// tiny-A of model spec 15.
-inline ModelConfig tiny_a() {
-  ModelConfig c = recipe("tiny");
-  c.vocab_size = 128;
-  c.hidden = 64;
-  c.q_lora_rank = 32;
-  c.o_lora_rank = 16;
-  c.window = 8;
-  c.expert_width = 32;
-  c.index_topk = 4;
-  return c;
-}
+using test::tiny_a;
 
 /// tiny-Q of model spec 15.
 inline ModelConfig tiny_q() {

@@ -3,12 +3,11 @@
 #include <memory>
 #include <vector>
 
+#include "support/tiny_configs.h"
+
 #include "lethe/model/deepseek_v4.h"
 
 namespace lethe::test {
-
-/// Model spec 15's tiny-A: window + hash, CSA + hash, HCA + scored, CSA + scored, one MTP block.
-ModelConfig tiny_a();
 
 /// A model with every weight drawn away from its neutral value (norms near 1, alphas near 1, sinks,
 /// ape and biases not 0), so that no rule is invisible.
