@@ -12,6 +12,7 @@ namespace lethe {
 /// Writes FOLDER/config.json and FOLDER/model.safetensors (hub names, float32): what `lethe
 /// generate`, `lethe compare` and transformers read. The folder appears under its name only when it
 /// is complete. Returns the folder.
+/// hub_kept: JSON object of config.json keys without a meaning here, written back (spec 6 2.8).
 std::string write_model_folder(const DeepseekV4& model,
                                const std::filesystem::path& folder,
                                const std::string& hub_kept);
