@@ -1,0 +1,112 @@
+#include "lethe/io/checksum.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <unistd.h>
+
+#include "lethe/base/error.h"
+#include "lethe/io/file_impl.h"
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
+
+namespace lethe {
+namespace {
+
+constexpr uint32_t kPolynomial = 0x82f63b78;  // Castagnoli, bits reversed
+
+constexpr std::array<uint32_t, 256> make_table() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? kPolynomial : 0);
+    table[byte] = crc;
+  }
+  return table;
+}
+
+uint32_t crc_by_table(const unsigned char* bytes, size_t size, uint32_t state) {
+  static constexpr std::array<uint32_t, 256> kTable = make_table();
+  for (size_t i = 0; i < size; ++i) state = (state >> 8) ^ kTable[(state ^ bytes[i]) & 0xff];
+  return state;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) uint32_t crc_by_instruction(const unsigned char* bytes,
+                                                              size_t size,
+                                                              uint32_t state) {
+  uint64_t wide = state;
+  for (; size >= 8; bytes += 8, size -= 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes, 8);
+    wide = _mm_crc32_u64(wide, word);
+  }
+  state = static_cast<uint32_t>(wide);
+  for (; size > 0; ++bytes, --size) state = _mm_crc32_u8(state, *bytes);
+  return state;
+}
+#endif
+
+class Sha256 {
+ public:
+  Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
+    if (!context_ || EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) != 1)
+      fail_internal("SHA-256 of libcrypto does not start");
+  }
+
+  void add(const void* bytes, size_t size) {
+    if (EVP_DigestUpdate(context_.get(), bytes, size) != 1) fail_internal("SHA-256 update failed");
+  }
+
+  std::string hex() {
+    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+    unsigned int size = 0;
+    if (EVP_DigestFinal_ex(context_.get(), digest.data(), &size) != 1)
+      fail_internal("SHA-256 final failed");
+    std::string text;
+    for (unsigned int i = 0; i < size; ++i) text += fmt::format("{:02x}", digest[i]);
+    return text;
+  }
+
+ private:
+  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
+};
+
+}  // namespace
+
+uint32_t crc32c(std::span<const std::byte> bytes, uint32_t crc) {
+  const auto* const data = reinterpret_cast<const unsigned char*>(bytes.data());
+#if defined(__x86_64__)
+  static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
+  if (has_instruction) return ~crc_by_instruction(data, bytes.size(), ~crc);
+#endif
+  return ~crc_by_table(data, bytes.size(), ~crc);
+}
+
+std::string sha256_hex(std::span<const std::byte> bytes) {
+  Sha256 hash;
+  hash.add(bytes.data(), bytes.size());
+  return hash.hex();
+}
+
+std::string sha256_of_file(const std::filesystem::path& path) {
+  const detail::File file(path, O_RDONLY, "open the file");
+  Sha256 hash;
+  std::vector<char> block(1 << 20);
+  for (;;) {
+    const ssize_t count = ::read(file.fd(), block.data(), block.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) detail::fail_errno(path, "read the file", errno);
+    if (count == 0) return hash.hex();
+    hash.add(block.data(), static_cast<size_t>(count));
+  }
+}
+
+}  // namespace lethe
