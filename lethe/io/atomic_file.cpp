@@ -51,12 +51,15 @@ void AtomicFile::write(std::string_view text) {
 void AtomicFile::commit() {
   if (!file_) fail_internal(fmt::format("{}: committed twice", target_.string()));
   file_->sync();
-  if (std::rename(temporary_.c_str(), target_.c_str()) != 0)
-    detail::fail_errno(target_, "replace the file", errno);
-  // From here on the target is ours; the name must survive a power cut too.
+  rename_durably(temporary_, target_);
   const auto renamed = std::move(file_);
   renamed->close();
-  detail::File(folder_of(target_), O_RDONLY | O_DIRECTORY, "open the folder").sync();
+}
+
+void rename_durably(const fs::path& from, const fs::path& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0) detail::fail_errno(to, "replace the file", errno);
+  // The name must survive a power cut too.
+  detail::File(folder_of(to), O_RDONLY | O_DIRECTORY, "open the folder").sync();
 }
 
 void write_file_atomically(const fs::path& target, std::span<const std::byte> bytes) {

@@ -40,6 +40,10 @@ class AtomicFile {
 void write_file_atomically(const std::filesystem::path& target, std::span<const std::byte> bytes);
 void write_file_atomically(const std::filesystem::path& target, std::string_view text);
 
+/// Renames a file over another, in one step, and syncs the folder of the new name. Its content is
+/// not synced. DataError with the path and the system's reason.
+void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);
+
 /// The whole file as it is, bytes unchanged. DataError if it cannot be read.
 [[nodiscard]] std::string read_text_file(const std::filesystem::path& path);
 

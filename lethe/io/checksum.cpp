@@ -54,31 +54,6 @@ __attribute__((target("sse4.2"))) uint32_t crc_by_instruction(const unsigned cha
 }
 #endif
 
-class Sha256 {
- public:
-  Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-    if (!context_ || EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) != 1)
-      fail_internal("SHA-256 of libcrypto does not start");
-  }
-
-  void add(const void* bytes, size_t size) {
-    if (EVP_DigestUpdate(context_.get(), bytes, size) != 1) fail_internal("SHA-256 update failed");
-  }
-
-  std::string hex() {
-    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-    unsigned int size = 0;
-    if (EVP_DigestFinal_ex(context_.get(), digest.data(), &size) != 1)
-      fail_internal("SHA-256 final failed");
-    std::string text;
-    for (unsigned int i = 0; i < size; ++i) text += fmt::format("{:02x}", digest[i]);
-    return text;
-  }
-
- private:
-  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
-};
-
 }  // namespace
 
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t crc) {
@@ -90,9 +65,36 @@ uint32_t crc32c(std::span<const std::byte> bytes, uint32_t crc) {
   return ~crc_by_table(data, bytes.size(), ~crc);
 }
 
+void Sha256::Free::operator()(evp_md_ctx_st* context) const {
+  EVP_MD_CTX_free(context);
+}
+
+Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
+  if (!context_ || EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) != 1)
+    fail_internal("SHA-256 of libcrypto does not start");
+}
+
+void Sha256::add(std::span<const std::byte> bytes) {
+  if (EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) != 1)
+    fail_internal("SHA-256 of libcrypto does not go on");
+}
+
+std::string Sha256::hex() const {
+  // A copy is ended, so that more may be added to this one.
+  const Sha256 copy;
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int size = 0;
+  if (EVP_MD_CTX_copy_ex(copy.context_.get(), context_.get()) != 1 ||
+      EVP_DigestFinal_ex(copy.context_.get(), digest.data(), &size) != 1)
+    fail_internal("SHA-256 of libcrypto does not end");
+  std::string text;
+  for (unsigned int i = 0; i < size; ++i) text += fmt::format("{:02x}", digest[i]);
+  return text;
+}
+
 std::string sha256_hex(std::span<const std::byte> bytes) {
   Sha256 hash;
-  hash.add(bytes.data(), bytes.size());
+  hash.add(bytes);
   return hash.hex();
 }
 
@@ -105,7 +107,7 @@ std::string sha256_of_file(const std::filesystem::path& path) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) detail::fail_errno(path, "read the file", errno);
     if (count == 0) return hash.hex();
-    hash.add(block.data(), static_cast<size_t>(count));
+    hash.add(std::as_bytes(std::span(block).first(static_cast<size_t>(count))));
   }
 }
 

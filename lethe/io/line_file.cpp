@@ -34,4 +34,8 @@ void LineFile::append(std::string_view line) {
   file_->write_all(std::as_bytes(std::span(text)));
 }
 
+void LineFile::sync() {
+  file_->sync();
+}
+
 }  // namespace lethe

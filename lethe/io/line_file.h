@@ -24,6 +24,9 @@ class LineFile {
   /// line: without '\n'; InternalError otherwise, since it would become two records.
   void append(std::string_view line);
 
+  /// Returns when the device has every line.
+  void sync();
+
  private:
   std::unique_ptr<detail::File> file_;
 };

@@ -1,79 +1,43 @@
 #include "lethe/io/safetensors.h"
 
-#include <cerrno>
-#include <system_error>
+#include <algorithm>
 #include <unordered_map>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "lethe/base/error.h"
 #include "lethe/base/nearest.h"
 #include "lethe/io/atomic_file.h"
+#include "lethe/io/mapped_file.h"
 
 namespace lethe {
 
+namespace {
+
+MappedFile map_file(const std::filesystem::path& path) {
+  try {
+    return MappedFile(path);
+  } catch (const DataError& error) {
+    // "PATH: cannot open the file, got ...", with the rule behind the path
+    std::string text = error.what();
+    text.insert(std::min(path.string().size(), text.size()), " [E-ST-OPEN]");
+    throw CheckpointError(text);
+  }
+}
+
+}  // namespace
+
 struct SafetensorsFile::Mapping {
-  explicit Mapping(const std::filesystem::path& file);
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-
-  ~Mapping() { release(); }
-
-  [[nodiscard]] size_t current_size() const;
-  [[noreturn]] void refuse_open(int error) const;
-  void map();
-  void release() const;
+  explicit Mapping(const std::filesystem::path& name)
+      : path(name.string()),
+        file(map_file(name)),
+        header(parse_safetensors_header(file.bytes(), file.bytes().size(), path)) {
+    for (const auto& tensor : header.tensors) by_name.emplace(tensor.name, &tensor);
+  }
 
   std::string path;
-  int fd = -1;
-  const std::byte* data = nullptr;
-  size_t size = 0;
+  MappedFile file;
   SafetensorsHeader header;
   std::unordered_map<std::string_view, const StoredTensor*> by_name;
 };
-
-SafetensorsFile::Mapping::Mapping(const std::filesystem::path& file) : path(file.string()) {
-  fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) refuse_open(errno);
-  try {
-    map();
-    header = parse_safetensors_header({data, size}, size, path);
-  } catch (...) {
-    release();
-    throw;
-  }
-  for (const auto& tensor : header.tensors) by_name.emplace(tensor.name, &tensor);
-}
-
-void SafetensorsFile::Mapping::map() {
-  size = current_size();
-  if (size == 0) return;  // refused by the parser, mmap would only say "invalid argument"
-  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-  if (address == MAP_FAILED) refuse_open(errno);
-  data = static_cast<const std::byte*>(address);
-}
-
-void SafetensorsFile::Mapping::release() const {
-  if (data != nullptr) ::munmap(const_cast<std::byte*>(data), size);
-  if (fd >= 0) ::close(fd);
-}
-
-size_t SafetensorsFile::Mapping::current_size() const {
-  struct stat status {};
-
-  if (::fstat(fd, &status) != 0) refuse_open(errno);
-  if (!S_ISREG(status.st_mode)) refuse_open(S_ISDIR(status.st_mode) ? EISDIR : EINVAL);
-  return static_cast<size_t>(status.st_size);
-}
-
-void SafetensorsFile::Mapping::refuse_open(int error) const {
-  fail<CheckpointError>("{} [E-ST-OPEN]: must be a readable file, got '{}'; check the path",
-                        path,
-                        std::generic_category().message(error));
-}
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
     : mapping_(std::make_unique<Mapping>(path)) {}
@@ -113,15 +77,16 @@ const StoredTensor& SafetensorsFile::at(std::string_view name) const {
 }
 
 std::span<const std::byte> SafetensorsFile::bytes(const StoredTensor& tensor) const {
-  const size_t now = mapping_->current_size();
+  const uint64_t now = mapping_->file.size_now();
   LETHE_CHECK(CheckpointError,
-              now == mapping_->size,
+              now == mapping_->file.bytes().size(),
               "{} [E-ST-CHANGED]: must keep its {} bytes while it is read, got {}; is another "
               "program writing it?",
               path(),
-              mapping_->size,
+              mapping_->file.bytes().size(),
               now);
-  return {mapping_->data + tensor.begin, static_cast<size_t>(tensor.num_bytes)};
+  return mapping_->file.bytes().subspan(static_cast<size_t>(tensor.begin),
+                                        static_cast<size_t>(tensor.num_bytes));
 }
 
 void write_safetensors(const std::filesystem::path& target,

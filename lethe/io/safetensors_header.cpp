@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lethe/io/safetensors_json_impl.h"
+#include "lethe/io/utf8.h"
 
 namespace lethe {
 namespace {
@@ -125,7 +126,7 @@ std::string quoted(const std::string& text) {
 }
 
 void check_name(const std::string& text, const std::string& path) {
-  if (detail::first_invalid_utf8(text) != text.size())
+  if (first_invalid_utf8(text) != text.size())
     refuse_safetensors(path, 0, "E-ST-UTF8", "names and metadata to be written must be UTF-8");
 }
 

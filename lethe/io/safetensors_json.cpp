@@ -6,6 +6,7 @@
 
 #include "lethe/base/error.h"
 #include "lethe/io/safetensors_json_impl.h"
+#include "lethe/io/utf8.h"
 
 namespace lethe::detail {
 namespace {

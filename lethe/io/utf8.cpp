@@ -1,6 +1,8 @@
-#include "lethe/io/safetensors_json_impl.h"
+#include "lethe/io/utf8.h"
 
-namespace lethe::detail {
+#include <cstdint>
+
+namespace lethe {
 namespace {
 
 // Length of the sequence that `lead` opens and the smallest code point it may encode; length 0: no
@@ -39,4 +41,4 @@ size_t first_invalid_utf8(std::string_view text) {
   return i;
 }
 
-}  // namespace lethe::detail
+}  // namespace lethe

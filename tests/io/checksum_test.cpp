@@ -39,5 +39,15 @@ TEST(Checksum, Sha256HasThePublishedValueInMemoryAndFromAFile) {
   EXPECT_THROW((void)sha256_of_file(folder.path() / "none"), DataError);
 }
 
+TEST(Sha256, PiecesGiveTheSumOfTheWholeAndMoreMayFollow) {
+  const std::string text = "abcdef";
+  const auto bytes = std::as_bytes(std::span(text));
+  Sha256 hash;
+  hash.add(bytes.first(2));
+  EXPECT_EQ(hash.hex(), sha256_hex(bytes.first(2)));
+  hash.add(bytes.subspan(2));
+  EXPECT_EQ(hash.hex(), sha256_hex(bytes));
+}
+
 }  // namespace
 }  // namespace lethe
