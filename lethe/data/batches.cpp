@@ -2,139 +2,120 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
-#include <utility>
 
 #include "lethe/base/error.h"
-#include "lethe/base/random.h"
 
 namespace lethe {
-namespace {
 
-void check_batch_size(const Sequences& sequences, int64_t sequences_per_batch) {
-  const int64_t most = std::numeric_limits<int32_t>::max() / sequences.seq_length();
-  LETHE_CHECK(
-      ConfigError,
-      sequences_per_batch >= 1 && sequences_per_batch <= most,
-      "data: a microbatch must have 1 to {} sequences of {} tokens, got {}; correct the setting",
-      most,
-      sequences.seq_length(),
-      sequences_per_batch);
-}
-
-}  // namespace
-
-Sequences::Sequences(const ByteText& text, std::span<const TextRange> documents, int64_t seq_length)
-    : bytes_(text.bytes), seq_length_(seq_length), packed_starts_{0} {
+Sequences::Sequences(const Corpus& corpus, TokenRange within, int64_t seq_length)
+    : corpus_(&corpus), seq_length_(seq_length), packed_starts_{0} {
   LETHE_CHECK(ConfigError,
               seq_length >= 1 && seq_length <= std::numeric_limits<int32_t>::max(),
               "data: the sequence length must be >= 1 and < 2^31, got {}; correct the setting",
               seq_length);
-  std::vector<Piece> pieces;
-  for (const TextRange& document : documents) cut(document, pieces);
-  pack(pieces);
+  int64_t documents = 0;
+  Packer packer{.room = seq_length};
+  corpus.for_each_document(within, [&](int64_t, TokenRange document) {
+    ++documents;
+    pack(cut(document), packer);
+  });
+  unused_tokens_ += seq_length - packer.room;
+  packed_.resize(packed_starts_.back());
+  packed_.shrink_to_fit();
   LETHE_CHECK(
       DataError,
       count() >= 1,
-      "data: the text must fill one sequence of {} tokens, got {} bytes in {} documents, {} of "
-      "them single bytes or beyond a full sequence; use more text or a shorter sequence",
+      "data: '{}' must fill one sequence of {} tokens, got {} tokens in {} documents, {} of "
+      "them single tokens or beyond a full sequence; use more text or a shorter sequence",
+      corpus.name(),
       seq_length,
-      total_size(documents),
-      documents.size(),
+      within.size(),
+      documents,
       unused_tokens_);
 }
 
-void Sequences::cut(TextRange document, std::vector<Piece>& pieces) {
-  for (; document.size() > seq_length_; document.begin += seq_length_)
-    windows_.push_back(document.begin);
-  // A window's last label is the only byte left when the document ends with it.
-  if (document.size() > 1) pieces.push_back({document.begin, document.size(), false});
-  if (document.size() == 1) ++unused_tokens_;
+TokenRange Sequences::cut(TokenRange document) {
+  if (document.size() <= seq_length_) return document;
+  windows_.push_back({document.begin, num_windows_});
+  const int64_t windows = (document.size() - 1) / seq_length_;
+  num_windows_ += windows;
+  // A window's last label is the only token left when the document ends with it.
+  document.begin += windows * seq_length_;
+  return document;
 }
 
-void Sequences::pack(const std::vector<Piece>& pieces) {
-  int64_t room = seq_length_;
-  for (Piece piece : pieces) {
-    while (piece.length > room) {
-      packed_.push_back({piece.begin, room, true});
-      packed_starts_.push_back(packed_.size());
-      piece = {piece.begin + room, piece.length - room, false};
-      room = seq_length_;
-    }
-    if (piece.length == 1) {  // what a full sequence left of a document
-      ++unused_tokens_;
-      continue;
-    }
-    packed_.push_back(piece);
-    room -= piece.length;
-    if (room > 0) continue;
+void Sequences::pack(TokenRange rest, Packer& packer) {
+  bool unlabelled = false;
+  while (rest.size() > packer.room) {
+    packed_.push_back({rest.begin, static_cast<int32_t>(packer.room), true, unlabelled});
+    unlabelled = corpus_->has_mask();
     packed_starts_.push_back(packed_.size());
-    room = seq_length_;
+    rest.begin += packer.room;
+    packer.room = seq_length_;
   }
-  unused_tokens_ += seq_length_ - room;
-  packed_.resize(packed_starts_.back());
+  if (rest.size() == 1) {  // a single token, or what windows or a full sequence left of a document
+    ++unused_tokens_;
+    return;
+  }
+  packed_.push_back({rest.begin, static_cast<int32_t>(rest.size()), false, unlabelled});
+  packer.room -= rest.size();
+  if (packer.room > 0) return;
+  packed_starts_.push_back(packed_.size());
+  packer.room = seq_length_;
 }
 
-void Sequences::append_piece(Batch& batch, const Piece& piece) const {
-  for (int64_t i = 0; i < piece.length; ++i) {
-    const auto at = static_cast<size_t>(piece.begin + i);
-    const bool has_label = piece.has_next || i + 1 < piece.length;
-    batch.ids.push_back(bytes_[at]);
-    batch.labels.push_back(has_label ? bytes_[at + 1] : kIgnoredLabel);
-  }
+void Sequences::append_piece(Batch& batch, const Piece& piece, int64_t vocab_size) const {
+  const auto length = static_cast<size_t>(piece.length), labels = length - (piece.has_next ? 0 : 1);
+  const size_t begin = batch.ids.size();
+  // The label of the last token is read behind the ids and then taken off them.
+  batch.ids.resize(begin + labels + 1);
+  const std::span<int64_t> ids = std::span(batch.ids).subspan(begin);
+  corpus_->read(piece.begin, ids);
+  for (size_t i = 0; i < ids.size(); ++i)
+    LETHE_CHECK(
+        DataError,
+        ids[i] >= 0 && ids[i] < vocab_size,
+        "{}: {}: a token id must be in [0, {}), the vocabulary, got {}; prepare the data with "
+        "the model's tokenizer, or give the model a vocabulary of at least {}",
+        corpus_->name(),
+        corpus_->place_of(piece.begin + static_cast<int64_t>(i)),
+        vocab_size,
+        ids[i],
+        ids[i] + 1);
+  batch.labels.insert(
+      batch.labels.end(), ids.begin() + 1, ids.begin() + 1 + static_cast<int64_t>(labels));
+  if (piece.unlabelled)
+    std::fill(
+        batch.labels.begin() + static_cast<int64_t>(begin), batch.labels.end(), kIgnoredLabel);
+  else if (corpus_->has_mask())
+    mask_labels(batch, begin, {piece.begin + 1, piece.begin + 1 + static_cast<int64_t>(labels)});
+  if (!piece.has_next) batch.labels.push_back(kIgnoredLabel);
+  batch.ids.resize(begin + length);
   batch.cu_seqlens.push_back(static_cast<int32_t>(batch.ids.size()));
 }
 
-void Sequences::append_to(Batch& batch, int64_t index) const {
+void Sequences::mask_labels(Batch& batch, size_t first, TokenRange tokens) const {
+  std::vector<uint8_t> counted(static_cast<size_t>(tokens.size()));
+  corpus_->read_mask(tokens.begin, counted);
+  for (size_t i = 0; i < counted.size(); ++i)
+    if (counted[i] == 0) batch.labels[first + i] = kIgnoredLabel;
+}
+
+void Sequences::append_to(Batch& batch, int64_t index, int64_t vocab_size) const {
   if (index < 0 || index >= count())
     fail_internal(fmt::format("Sequences: index must be in [0, {}), got {}", count(), index));
-  if (index < num_windows())
-    return append_piece(batch, {windows_[static_cast<size_t>(index)], seq_length_, true});
+  if (index < num_windows()) {
+    const auto after =
+        std::upper_bound(windows_.begin(), windows_.end(), index, [](int64_t i, const Windows& w) {
+          return i < w.first;
+        });
+    const Windows& document = *(after - 1);
+    const int64_t begin = document.begin + (index - document.first) * seq_length_;
+    return append_piece(batch, {begin, static_cast<int32_t>(seq_length_), true, false}, vocab_size);
+  }
   const auto row = static_cast<size_t>(index - num_windows());
   for (size_t p = packed_starts_[row]; p < packed_starts_[row + 1]; ++p)
-    append_piece(batch, packed_[p]);
-}
-
-ShuffledBatches::ShuffledBatches(Sequences sequences, int64_t sequences_per_batch, uint64_t seed)
-    : sequences_(std::move(sequences)), sequences_per_batch_(sequences_per_batch), seed_(seed) {
-  check_batch_size(sequences_, sequences_per_batch);
-}
-
-int64_t ShuffledBatches::shuffled(int64_t epoch, int64_t position) {
-  if (epoch != order_epoch_) {
-    order_.resize(static_cast<size_t>(sequences_.count()));
-    std::iota(order_.begin(), order_.end(), 0);
-    Random(stream_key(seed_, fmt::format("epoch {}", epoch))).shuffle(std::span(order_));
-    order_epoch_ = epoch;
-  }
-  return order_[static_cast<size_t>(position)];
-}
-
-Batch ShuffledBatches::at(int64_t step) {
-  if (step < 0) fail_internal(fmt::format("ShuffledBatches: step must be >= 0, got {}", step));
-  Batch batch;
-  const int64_t first = step * sequences_per_batch_;
-  for (int64_t i = first; i < first + sequences_per_batch_; ++i)
-    sequences_.append_to(batch, shuffled(i / sequences_.count(), i % sequences_.count()));
-  return batch;
-}
-
-std::vector<Batch> fixed_batches(const Sequences& sequences,
-                                 int64_t sequences_per_batch,
-                                 int64_t max_sequences) {
-  check_batch_size(sequences, sequences_per_batch);
-  LETHE_CHECK(ConfigError,
-              max_sequences >= 1,
-              "data: the number of validation sequences must be >= 1, got {}; correct the setting",
-              max_sequences);
-  std::vector<Batch> batches;
-  const int64_t count = std::min(max_sequences, sequences.count());
-  for (int64_t first = 0; first < count; first += sequences_per_batch) {
-    Batch& batch = batches.emplace_back();
-    for (int64_t i = first; i < std::min(first + sequences_per_batch, count); ++i)
-      sequences.append_to(batch, i);
-  }
-  return batches;
+    append_piece(batch, packed_[p], vocab_size);
 }
 
 }  // namespace lethe

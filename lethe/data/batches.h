@@ -1,19 +1,20 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "lethe/base/documents.h"
-#include "lethe/data/byte_text.h"
+#include "lethe/data/corpus.h"
 
 namespace lethe {
 
 /// One microbatch, its sequences one after another in one row of T = sequences * seq_length tokens.
 struct Batch {
-  std::vector<int64_t> ids;  // [T], 0 .. 255
-  std::vector<int64_t>
-      labels;  // [T], the token after ids[i]; kIgnoredLabel at the end of a document
+  std::vector<int64_t> ids;     // [T], 0 .. vocabulary - 1
+  std::vector<int64_t> labels;  // [T], the token after ids[i]; kIgnoredLabel at the end of a
+                                // document, where the loss mask of that token is 0, and in
+                                // what goes on of a packed document of a corpus with a mask
   std::vector<int32_t> cu_seqlens = {
       0};  // [N+1]; every sequence, and every document in one, is an entry
 
@@ -22,22 +23,25 @@ struct Batch {
   bool operator==(const Batch&) const = default;
 };
 
-/// A text cut into sequences of exactly seq_length tokens, none of which crosses a document unless
-/// as an entry of its own (model spec 11). A document longer than seq_length gives windows of
-/// seq_length + 1 bytes (the last byte is only a label and begins the next window). Shorter
-/// documents, and the ends that windows leave, are packed in order into shared sequences; one that
-/// does not fit goes on in the next sequence. A single byte has nothing to predict and is dropped,
-/// and so is the last packed sequence when it is not full. The windows come first, then the packed
-/// sequences.
+/// A range of a corpus cut into sequences of exactly seq_length tokens, none of which crosses a
+/// document unless as an entry of its own (model spec 11). A document longer than seq_length gives
+/// windows of seq_length + 1 tokens (the last one is only a label and begins the next window).
+/// Shorter documents, and the ends that windows leave, are packed in order into shared sequences;
+/// one that does not fit goes on in the next sequence; where the corpus has a mask, what goes on
+/// there has no labels, since a response would be learnt without its prompt. A single token has
+/// nothing to predict and is dropped, and so is the last packed sequence when it is not full. The
+/// windows come first, then the packed sequences. Held in memory: 16 bytes per document that has
+/// windows, 16 bytes per packed piece (about one per document) and 8 bytes per packed sequence; no
+/// tokens.
 class Sequences {
  public:
-  /// text must outlive this object; documents: ranges of it; seq_length >= 1 (ConfigError).
+  /// corpus must outlive this object; seq_length >= 1 (ConfigError).
   /// Throws DataError when there is not one whole sequence.
-  Sequences(const ByteText& text, std::span<const TextRange> documents, int64_t seq_length);
+  Sequences(const Corpus& corpus, TokenRange within, int64_t seq_length);
 
   [[nodiscard]] int64_t count() const { return num_windows() + num_packed(); }
 
-  [[nodiscard]] int64_t num_windows() const { return static_cast<int64_t>(windows_.size()); }
+  [[nodiscard]] int64_t num_windows() const { return num_windows_; }
 
   [[nodiscard]] int64_t num_packed() const {
     return static_cast<int64_t>(packed_starts_.size()) - 1;
@@ -45,57 +49,42 @@ class Sequences {
 
   [[nodiscard]] int64_t seq_length() const { return seq_length_; }
 
-  /// Tokens that are an input of no sequence: dropped single bytes and the unfilled last sequence.
+  /// Tokens that are an input of no sequence: dropped single tokens and the unfilled last sequence.
   [[nodiscard]] int64_t unused_tokens() const { return unused_tokens_; }
 
-  /// Appends sequence `index` in [0, count()) to the batch.
-  void append_to(Batch& batch, int64_t index) const;
+  /// Appends sequence `index` in [0, count()) to the batch. DataError naming the place of an id
+  /// outside [0, vocab_size).
+  void append_to(Batch& batch, int64_t index, int64_t vocab_size) const;
 
  private:
-  struct Piece {
-    int64_t begin;   // first byte
-    int64_t length;  // tokens
-    bool has_next;   // the byte behind the last token belongs to the same document
+  struct Windows {  // of one document
+    int64_t begin;  // first token of the first window
+    int64_t first;  // number of that window
   };
 
-  void cut(TextRange document, std::vector<Piece>& pieces);
-  void pack(const std::vector<Piece>& pieces);
-  void append_piece(Batch& batch, const Piece& piece) const;
+  struct Piece {
+    int64_t begin;    // first token
+    int32_t length;   // tokens
+    bool has_next;    // the token behind the last one belongs to the same document
+    bool unlabelled;  // no token of it is a label
+  };
 
-  std::span<const uint8_t> bytes_;
+  struct Packer {
+    int64_t room;  // of the packed sequence that is being filled
+  };
+
+  TokenRange cut(TokenRange document);
+  void pack(TokenRange rest, Packer& packer);
+  void append_piece(Batch& batch, const Piece& piece, int64_t vocab_size) const;
+  void mask_labels(Batch& batch, size_t first, TokenRange tokens) const;
+
+  const Corpus* corpus_;
   int64_t seq_length_;
-  std::vector<int64_t> windows_;       // first byte of each window
+  int64_t num_windows_ = 0;
+  std::vector<Windows> windows_;       // by document
   std::vector<Piece> packed_;          // pieces of all packed sequences
   std::vector<size_t> packed_starts_;  // first piece of each packed sequence, and the end
   int64_t unused_tokens_ = 0;
 };
-
-/// Training microbatches: every epoch runs through all sequences once, in an order shuffled by
-/// (seed, epoch). A batch may hold the end of one epoch and the beginning of the next.
-class ShuffledBatches {
- public:
-  /// sequences_per_batch >= 1, at most 2^31 - 1 tokens per batch (ConfigError).
-  ShuffledBatches(Sequences sequences, int64_t sequences_per_batch, uint64_t seed);
-
-  /// Microbatch `step` >= 0, a pure function of it: a resumed run needs no other state.
-  Batch at(int64_t step);
-
-  [[nodiscard]] const Sequences& sequences() const { return sequences_; }
-
- private:
-  int64_t shuffled(int64_t epoch, int64_t position);
-
-  Sequences sequences_;
-  int64_t sequences_per_batch_;
-  uint64_t seed_;
-  std::vector<int64_t> order_;  // of epoch order_epoch_
-  int64_t order_epoch_ = -1;
-};
-
-/// The first min(max_sequences, count) sequences in order, sequences_per_batch to a batch, the last
-/// batch possibly shorter: a fixed set for validation. Both numbers >= 1 (ConfigError).
-std::vector<Batch> fixed_batches(const Sequences& sequences,
-                                 int64_t sequences_per_batch,
-                                 int64_t max_sequences);
 
 }  // namespace lethe

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <span>
-
-#include "lethe/data/byte_text.h"
+#include "lethe/data/corpus.h"
 
 namespace lethe {
 
@@ -10,7 +8,8 @@ namespace lethe {
 /// itself: the loss of the best table of 256 x 256 frequencies, the line that a trivial model
 /// reaches.
 ///   H = - sum_ab count(a,b) / N * ln(count(a,b) / count(a,.)),  N pairs
-/// Throws DataError when no document has two bytes.
-double bigram_entropy(const ByteText& text, std::span<const TextRange> documents);
+/// corpus: of ids below 256 (DataError). Throws DataError when no document has two bytes in
+/// `within`.
+double bigram_entropy(const Corpus& corpus, TokenRange within);
 
 }  // namespace lethe
