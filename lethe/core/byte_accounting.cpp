@@ -1,44 +1,79 @@
 #include "lethe/core/byte_accounting.h"
 
+#include <algorithm>
 #include <atomic>
+#include <mutex>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "lethe/base/error.h"
 
 namespace lethe {
 namespace {
 
-// Atomics order nothing but themselves here: the figures are read between steps, not used for
-// decisions.
-constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr size_t index_of(ByteCategory category) {
+  return static_cast<size_t>(category);
+}
 
-class Counter {
+// All counters, changed together: the figures of one moment always add up. Allocations are few and
+// large, an uncontended lock costs them nothing.
+class Counters {
  public:
-  void add(int64_t size) {
-    const int64_t live = live_.fetch_add(size, kRelaxed) + size;
-    int64_t peak = peak_.load(kRelaxed);
-    while (live > peak && !peak_.compare_exchange_weak(peak, live, kRelaxed)) {
-    }
+  void add(int64_t size, ByteCategory category) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    now_.live += size;
+    grow(size, category);
+    if (now_.live <= now_.peak) return;
+    now_.peak = now_.live;
+    now_.at_peak = now_.category_live;
   }
 
-  void subtract(int64_t size) { live_.fetch_sub(size, kRelaxed); }
+  void subtract(int64_t size, ByteCategory category) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    now_.live -= size;
+    now_.category_live[index_of(category)] -= size;
+  }
 
-  void reset_peak() { peak_.store(live_.load(kRelaxed), kRelaxed); }
+  void move(int64_t size, ByteCategory& from, ByteCategory to) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    now_.category_live[index_of(from)] -= size;
+    grow(size, to);
+    from = to;
+  }
 
-  [[nodiscard]] int64_t live() const { return live_.load(kRelaxed); }
+  void reset_peak() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    now_.peak = now_.live;
+    now_.category_peak = now_.at_peak = now_.category_live;
+  }
 
-  [[nodiscard]] int64_t peak() const { return peak_.load(kRelaxed); }
+  ByteReport report() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return now_;
+  }
 
  private:
-  std::atomic<int64_t> live_{0}, peak_{0};
+  void grow(int64_t size, ByteCategory category) {
+    const size_t c = index_of(category);
+    now_.category_live[c] += size;
+    now_.category_peak[c] = std::max(now_.category_peak[c], now_.category_live[c]);
+  }
+
+  std::mutex mutex_;
+  ByteReport now_;
 };
 
-Counter total;
-std::array<Counter, kNumByteCategories> categories;
+// Never destroyed: storages of static tensors are freed after main.
+Counters& counters() {
+  static auto* const instance = new Counters;
+  return *instance;
+}
+
 std::atomic<bool> installed{false};
-thread_local ByteCategory current_category = ByteCategory::Other;
+thread_local ByteCategory current_category = ByteCategory::Temporaries;
 
 // Stands before every storage. A whole alignment unit, so that the data behind it stays aligned.
 struct alignas(c10::gAlignment) Header {
@@ -51,10 +86,24 @@ static_assert(sizeof(Header) == c10::gAlignment);
 void release(void* data) {
   if (data == nullptr) return;
   Header* const header = static_cast<Header*>(data) - 1;
-  categories[static_cast<size_t>(header->category)].subtract(header->size);
-  total.subtract(header->size);
+  counters().subtract(header->size, header->category);
   c10::GetDefaultCPUAllocator()->raw_deallocate(header);
 }
+
+// nullptr for a storage that another allocator made.
+Header* header_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return nullptr;
+  const c10::DataPtr& data = tensor.storage().data_ptr();
+  if (data.get() == nullptr || data.get_deleter() != &release) return nullptr;
+  return static_cast<Header*>(data.get()) - 1;
+}
+
+class GradientArrival final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  void operator()(const torch::autograd::Variable& leaf) override {
+    recount(leaf.grad(), ByteCategory::Gradients);
+  }
+};
 
 class CountingAllocator final : public c10::Allocator {
  public:
@@ -65,8 +114,7 @@ class CountingAllocator final : public c10::Allocator {
     auto* const header =
         static_cast<Header*>(c10::GetDefaultCPUAllocator()->raw_allocate(sizeof(Header) + n));
     *header = {static_cast<int64_t>(n), current_category};
-    total.add(header->size);
-    categories[static_cast<size_t>(header->category)].add(header->size);
+    counters().add(header->size, header->category);
     void* const data = header + 1;
     return {data, data, &release, cpu};
   }
@@ -90,8 +138,8 @@ const char* name_of(ByteCategory category) {
       return "optimizer";
     case ByteCategory::Activations:
       return "activations";
-    case ByteCategory::Other:
-      return "other";
+    case ByteCategory::Temporaries:
+      return "temporaries";
   }
   fail_internal(fmt::format("byte accounting: unknown category {}", static_cast<int>(category)));
 }
@@ -119,17 +167,26 @@ ByteReport bytes() {
               installed,
               "byte accounting: it must be installed before bytes are read, got no installation; "
               "call install_byte_accounting() first in main");
-  ByteReport report{.live = total.live(), .peak = total.peak()};
-  for (size_t c = 0; c < kNumByteCategories; ++c) {
-    report.category_live[c] = categories[c].live();
-    report.category_peak[c] = categories[c].peak();
-  }
-  return report;
+  return counters().report();
 }
 
 void reset_peak() {
-  total.reset_peak();
-  for (Counter& category : categories) category.reset_peak();
+  counters().reset_peak();
+}
+
+void recount(const at::Tensor& tensor, ByteCategory category) {
+  if (Header* const header = header_of(tensor))
+    counters().move(header->size, header->category, category);
+}
+
+void recount_saved(const at::Tensor& tensor) {
+  Header* const header = header_of(tensor);
+  if (header != nullptr && header->category == ByteCategory::Temporaries)
+    counters().move(header->size, header->category, ByteCategory::Activations);
+}
+
+void count_gradients_of(const at::Tensor& leaf) {
+  torch::autograd::impl::set_post_acc_grad_hooks(leaf, std::make_unique<GradientArrival>());
 }
 
 ByteTag::ByteTag(ByteCategory category) : outer_(current_category) {

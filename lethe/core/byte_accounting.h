@@ -4,14 +4,19 @@
 #include <cstddef>
 #include <cstdint>
 
+namespace at {
+class Tensor;
+}
+
 namespace lethe {
 
-/// What a CPU storage is for. It is decided when the storage is allocated, by the innermost ByteTag
-/// of the allocating thread; Other where there is none (temporaries, inputs).
-enum class ByteCategory : uint8_t { Parameters, Gradients, Optimizer, Activations, Other };
+/// What a CPU storage is for. A new storage gets the innermost ByteTag of the allocating thread, or
+/// Temporaries where there is none. It becomes an activation when an operator saves it for its
+/// backward (core/node.h), and a gradient when it arrives at a leaf (count_gradients_of).
+enum class ByteCategory : uint8_t { Parameters, Gradients, Optimizer, Activations, Temporaries };
 inline constexpr size_t kNumByteCategories = 5;
 
-/// "parameters", "gradients", "optimizer", "activations", "other".
+/// "parameters", "gradients", "optimizer", "activations", "temporaries".
 const char* name_of(ByteCategory category);
 
 /// Bytes requested by CPU tensor storages, exact to the byte: neither rounded up nor with our
@@ -22,6 +27,7 @@ struct ByteReport {
   int64_t peak = 0;  // highest `live` since the last reset_peak()
   std::array<int64_t, kNumByteCategories> category_live{};  // sums to `live`
   std::array<int64_t, kNumByteCategories> category_peak{};  // each at its own moment
+  std::array<int64_t, kNumByteCategories> at_peak{};        // at the moment of `peak`; sums to it
 
   [[nodiscard]] int64_t live_of(ByteCategory c) const {
     return category_live[static_cast<size_t>(c)];
@@ -42,12 +48,23 @@ void install_byte_accounting();
 /// Whether install_byte_accounting() has run.
 [[nodiscard]] bool byte_accounting_installed();
 
-/// The counters of all threads together. Exact when no other thread allocates meanwhile.
+/// The counters of all threads together, at one moment.
 /// Throws ConfigError when accounting is not installed.
 [[nodiscard]] ByteReport bytes();
 
-/// Starts new peaks at the present live bytes. Not while other threads allocate.
+/// Starts new peaks at the present live bytes.
 void reset_peak();
+
+/// Moves the tensor's storage into another category. Does nothing for storages that are not
+/// counted.
+void recount(const at::Tensor& tensor, ByteCategory category);
+
+/// Recounts what is saved for a backward pass: temporaries become activations, the rest stays what
+/// it is (parameters are saved too).
+void recount_saved(const at::Tensor& tensor);
+
+/// From now on a gradient that arrives at this leaf is recounted as Gradients, at once.
+void count_gradients_of(const at::Tensor& leaf);
 
 /// Storages that this thread allocates during the tag's life belong to `category`; tags nest, the
 /// innermost counts. Freeing subtracts from the category of the allocation, on whatever thread.

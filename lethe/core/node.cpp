@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include "lethe/base/error.h"
+#include "lethe/core/byte_accounting.h"
 
 namespace lethe {
 namespace {
@@ -18,7 +19,10 @@ class OpNode final : public torch::autograd::Node {
 
   std::string name() const override { return op_; }
 
-  void save(const at::Tensor& t, bool is_output) { saved_.emplace_back(t, is_output); }
+  void save(const at::Tensor& t, bool is_output) {
+    recount_saved(t);
+    saved_.emplace_back(t, is_output);
+  }
 
   void release_variables() override {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -70,6 +74,14 @@ Tensors add_in_handle_order(const BackwardInput& in) {
   return {sum};
 }
 
+// The engine would round a gradient to the type of a bfloat16 handle before it is added. A
+// template, so that a LibTorch without the function never sees the call.
+template <class N>
+void take_any_gradient_dtype(N& node, size_t output) {
+  if constexpr (requires { node.mutable_input_metadata(output).set_grad_dtype(std::nullopt); })
+    node.mutable_input_metadata(output).set_grad_dtype(std::nullopt);
+}
+
 }  // namespace
 
 void record(const std::string& name,
@@ -99,6 +111,11 @@ Tensors fork(const at::Tensor& t, int64_t readers) {
   Tensors handles;
   for (int64_t i = 0; i < readers; ++i) handles.push_back(t.detach());
   record("lethe::fork", {t}, handles, {}, add_in_handle_order);
+  if (t.scalar_type() == at::kBFloat16)
+    for (const at::Tensor& handle : handles) {
+      const auto edge = torch::autograd::impl::gradient_edge(handle);
+      take_any_gradient_dtype(*edge.function, edge.input_nr);
+    }
   return handles;
 }
 

@@ -6,6 +6,7 @@
 
 #include "lethe/base/error.h"
 #include "lethe/core/byte_accounting.h"
+#include "lethe/core/leaf_gradient.h"
 
 namespace lethe {
 namespace {
@@ -35,6 +36,13 @@ at::Device device_of(ParamPlacement placement) {
   return at::Device(at::kCPU);
 }
 
+void require_gradient(const at::Tensor& value) {
+  value.set_requires_grad(true);
+  if (value.scalar_type() == at::kBFloat16 && has_leaf_gradient_dtype())
+    keep_float32_gradient(value);
+  count_gradients_of(value);
+}
+
 }  // namespace
 
 struct ParamStore::Impl {
@@ -53,7 +61,7 @@ ParamStore::ParamStore(std::vector<ParamRow> rows, ParamPlacement placement)
     if (!impl_->by_name.emplace(row.name, impl_->rows.size()).second)
       fail_internal(fmt::format("parameter store: two rows are named {}", row.name));
     impl_->values.push_back(at::empty(row.shape, options));
-    if (row.trainable && !row.is_integer) impl_->values.back().set_requires_grad(true);
+    if (row.trainable && !row.is_integer) require_gradient(impl_->values.back());
     impl_->rows.push_back(std::move(row));
   }
   impl_->claimed.assign(impl_->rows.size(), false);

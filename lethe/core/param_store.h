@@ -29,6 +29,8 @@ struct ParamRow {
   bool is_integer = false;  // int32 (hash tables); never cast, never trained
   bool fp32_kept = false;   // never cast below float32
   bool trainable = true;    // false: a buffer (router bias, hash table)
+  int64_t matrix_rows = 0;  // rows of each independent matrix under Muon; 0 = AdamW (model spec 12)
+  int64_t head_rows = 0;    // the same where heads count as independent; 0 = has no heads
 };
 
 class ParamScope;
@@ -39,6 +41,8 @@ class ParamScope;
 class ParamStore {
  public:
   /// Allocates every row, uninitialised (an importer proves coverage, init writes all).
+  /// Trainable rows require a gradient; those of bfloat16 get it in float32 where LibTorch can
+  /// (core/leaf_gradient.h).
   ParamStore(std::vector<ParamRow> rows, ParamPlacement placement);
   ~ParamStore();
   ParamStore(const ParamStore&) = delete;

@@ -62,6 +62,21 @@ void check_dtype(const char* op,
               advice);
 }
 
+void check_weight_dtype(const char* op,
+                        const char* name,
+                        const at::Tensor& t,
+                        const at::Tensor& x) {
+  LETHE_CHECK(DtypeError,
+              t.scalar_type() == x.scalar_type() ||
+                  (t.scalar_type() == at::kBFloat16 && x.scalar_type() == at::kFloat),
+              "{}: {} must be {}{}, got {}; it must compute in the input's type",
+              op,
+              name,
+              dtype_text(x),
+              x.scalar_type() == at::kFloat ? " or bfloat16" : "",
+              dtype_text(t));
+}
+
 void check_limit(const char* op, double limit) {
   LETHE_CHECK(ConfigError,
               limit >= 0,

@@ -24,6 +24,9 @@ void check_dtype(const char* op,
                  at::ScalarType dtype,
                  const char* advice);
 
+/// DtypeError unless the weight computes in x's type: x's own, or bfloat16 with float32.
+void check_weight_dtype(const char* op, const char* name, const at::Tensor& t, const at::Tensor& x);
+
 /// ConfigError unless the SwiGLU limit is 0 (no clamp) or positive.
 void check_limit(const char* op, double limit);
 

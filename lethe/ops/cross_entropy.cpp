@@ -8,6 +8,7 @@
 #include "lethe/base/error.h"
 #include "lethe/core/node.h"
 #include "lethe/ops/check_tensor.h"
+#include "lethe/ops/compute_dtype.h"
 #include "lethe/ops/register.h"
 
 namespace lethe::ops {
@@ -27,7 +28,7 @@ void check(const at::Tensor& hidden,
       kOp, "head", "[V,D]", head, {-1, hidden.size(1)}, "pass the output head, not its transpose");
   check_sizes(kOp, "labels", "[T]", labels, {hidden.size(0)}, "pass one label per token");
   check_floating(kOp, "hidden", hidden);
-  check_dtype(kOp, "head", head, hidden.scalar_type(), "it must be that of hidden");
+  check_weight_dtype(kOp, "head", head, hidden);
   check_dtype(kOp, "labels", labels, at::kLong, "pass token ids");
   LETHE_CHECK(
       ConfigError,
@@ -82,8 +83,8 @@ void logits_gradient(at::Tensor& logits,
 }
 
 Tensors backward(const BackwardInput& in, int64_t chunk_tokens) {
-  const at::Tensor &hidden = in.saved[0], &head = in.saved[1], &labels = in.saved[2],
-                   &lse = in.saved[3];
+  const at::Tensor &hidden = in.saved[0], &labels = in.saved[2], &lse = in.saved[3];
+  const at::Tensor head = widen(in.saved[1]);
   const int64_t tokens = hidden.size(0);
   at::Tensor d_hidden, d_head;
   if (in.needed[0]) d_hidden = at::empty(hidden.sizes(), hidden.options());

@@ -14,7 +14,8 @@ namespace lethe::ops {
 ///   token_loss[t] = log(sum_v exp(l[t,v])) - l[t, labels[t]],  l = hidden head^T;  0 where the
 ///   label is -100
 /// hidden        [T,D] float32 | float64, any strides; the logits have the same dtype
-/// head          [V,D] of the same dtype
+/// head          [V,D] of the same dtype, or bfloat16 with float32 (widened once; its gradient is
+///               float32)
 /// labels        [T] int64: -100 or in [0, V)
 /// chunk_tokens  >= 1; moves the results only within rounding
 /// Returns (sum of token_loss, token_loss [T]). The caller divides by the number of counted tokens,

@@ -50,12 +50,11 @@ at::Tensor forward(const at::Tensor& ids, const at::Tensor& weight) {
 
 at::Tensor meta(const at::Tensor& ids, const at::Tensor& weight) {
   check(ids, weight);
-  return at::empty({ids.size(0), weight.size(1)}, weight.options());
+  return at::empty({ids.size(0), weight.size(1)}, weight.options().dtype(compute_dtype(weight)));
 }
 
 struct Table {
   int64_t rows, width;
-  at::ScalarType dtype;
 };
 
 Tensors backward(const BackwardInput& in, const Table& table) {
@@ -63,7 +62,7 @@ Tensors backward(const BackwardInput& in, const Table& table) {
   const at::Tensor dy = widen(in.grads[0]);
   at::Tensor d_weight = at::zeros({table.rows, table.width}, dy.options());
   add_rows(d_weight, in.saved[0], dy);
-  return {{}, d_weight.to(table.dtype)};
+  return {{}, d_weight};
 }
 
 at::Tensor autograd(const at::Tensor& ids, const at::Tensor& weight) {
@@ -72,7 +71,7 @@ at::Tensor autograd(const at::Tensor& ids, const at::Tensor& weight) {
     const at::AutoDispatchBelowADInplaceOrView below;
     y = embedding(ids, weight);
   }
-  const Table table{weight.size(0), weight.size(1), weight.scalar_type()};
+  const Table table{weight.size(0), weight.size(1)};
   record("lethe::embedding", {ids, weight}, {y}, {ids}, [table](const BackwardInput& in) {
     return backward(in, table);
   });

@@ -5,6 +5,7 @@
 #include "lethe/base/error.h"
 #include "lethe/core/node.h"
 #include "lethe/ops/check_tensor.h"
+#include "lethe/ops/compute_dtype.h"
 #include "lethe/ops/expert_rows.h"
 #include "lethe/ops/register.h"
 #include "lethe/ops/scatter_rows.h"
@@ -36,8 +37,8 @@ void check(const Arguments& a) {
   check_floating(kOp, "x", a.x);
   check_dtype(kOp, "weights", a.weights, a.x.scalar_type(), "it must be that of x");
   check_dtype(kOp, "indices", a.indices, at::kInt, "pass what gate_select or gate_lookup returned");
-  check_dtype(kOp, "fc1", a.fc1, a.x.scalar_type(), "it must be that of x");
-  check_dtype(kOp, "fc2", a.fc2, a.x.scalar_type(), "it must be that of x");
+  check_weight_dtype(kOp, "fc1", a.fc1, a.x);
+  check_weight_dtype(kOp, "fc2", a.fc2, a.x);
   check_limit(kOp, a.limit);
 }
 
@@ -105,7 +106,8 @@ Tensors backward(const BackwardInput& in, double limit) {
                                in.grads[0].index_select(0, rows.tokens),
                                weights.reshape({-1, 1}).index_select(0, rows.routes)};
   const auto zeros_if = [](bool needed, const at::Tensor& like) {
-    return needed ? at::zeros(like.sizes(), like.options()) : at::Tensor();
+    return needed ? at::zeros(like.sizes(), like.options().dtype(compute_dtype(like)))
+                  : at::Tensor();
   };
   Gradients out{zeros_if(in.needed[0], x),
                 zeros_if(in.needed[1], permuted.weight),
@@ -113,7 +115,7 @@ Tensors backward(const BackwardInput& in, double limit) {
                 zeros_if(in.needed[4], fc2)};
   for (int64_t e = 0; e < rows.experts(); ++e)
     if (rows.count(e) > 0)
-      expert_backward(permuted, e, fc1.select(0, e), fc2.select(0, e), limit, out);
+      expert_backward(permuted, e, widen(fc1.select(0, e)), widen(fc2.select(0, e)), limit, out);
   at::Tensor d_weights;
   if (in.needed[1])
     d_weights = at::empty_like(permuted.weight)

@@ -9,7 +9,8 @@ namespace lethe::ops {
 /// The routed experts: every token through its k experts, summed.
 ///   [gate; up] = x fc1[e]^T;  up clamped to [-limit, limit], gate to at most limit
 ///   y[t] = sum over the experts e of t:  (silu(gate) * up * weights[t,e]) fc2[e]^T
-/// x        [T,D] float32 | float64, any strides; all floating tensors have one dtype
+/// x        [T,D] float32 | float64, any strides; all floating tensors have one dtype, or fc1 and
+///          fc2 are bfloat16 with float32 (widened expert by expert; their gradients are float32)
 /// weights  [T,k] route weights, applied before fc2
 /// indices  [T,k] int32 expert ids in [0, E)
 /// fc1      [E,2I,D], rows [gate; up]: hub w1 above w3

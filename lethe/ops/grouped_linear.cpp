@@ -58,7 +58,7 @@ Tensors backward(const BackwardInput& in, int64_t groups) {
   }
   if (in.needed[1]) {
     const at::Tensor by_group = widen(o).unflatten(1, {groups, w.size(1)}).transpose(0, 1);
-    dw = at::bmm(dy.transpose(1, 2), by_group).flatten(0, 1).to(w.scalar_type());
+    dw = at::bmm(dy.transpose(1, 2), by_group).flatten(0, 1);
   }
   return {d_o, dw};
 }

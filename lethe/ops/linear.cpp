@@ -48,7 +48,7 @@ Tensors backward(const BackwardInput& in) {
   const at::Tensor dy = widen(in.grads[0]).reshape({rows, w.size(0)});
   at::Tensor dx, dw;
   if (in.needed[0]) dx = at::mm(dy, widen(w)).reshape(x.sizes()).to(x.scalar_type());
-  if (in.needed[1]) dw = at::mm(dy.t(), widen(x).reshape({rows, w.size(1)})).to(w.scalar_type());
+  if (in.needed[1]) dw = at::mm(dy.t(), widen(x).reshape({rows, w.size(1)}));
   return {dx, dw};
 }
 

@@ -10,9 +10,9 @@ namespace lethe::ops {
 /// x  [..., in], w [out, in]: float32 | bfloat16 each, or both float64; any strides; computed in
 ///    float32 (float64 for float64)
 /// Returns y [..., out], dtype of x, contiguous. Differentiable in both (dx = dy w, dw = dy^T x,
-/// each in its tensor's dtype); double backward: error. Throws ShapeError, DtypeError.
-/// Deterministic for a fixed thread count.
-/// Source: model spec 0.2 (W x), 2 (no linear layer has a bias).
+/// dx in the dtype of x, dw unrounded in float32 or float64); double backward: error. Throws
+/// ShapeError, DtypeError. Deterministic for a fixed thread count. Source: model spec 0.2 (W x), 2
+/// (no linear layer has a bias).
 at::Tensor linear(const at::Tensor& x, const at::Tensor& w);
 
 namespace reference {

@@ -5,6 +5,7 @@
 #include "lethe/base/error.h"
 #include "lethe/core/node.h"
 #include "lethe/ops/check_tensor.h"
+#include "lethe/ops/compute_dtype.h"
 #include "lethe/ops/register.h"
 #include "lethe/ops/swiglu.h"
 
@@ -18,8 +19,8 @@ void check(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, do
   check_sizes(
       "swiglu_mlp", "fc1", "[2I,D]", fc1, {2 * fc2.size(1), x.size(1)}, "its rows are [gate; up]");
   check_floating("swiglu_mlp", "x", x);
-  check_dtype("swiglu_mlp", "fc1", fc1, x.scalar_type(), "it must be that of x");
-  check_dtype("swiglu_mlp", "fc2", fc2, x.scalar_type(), "it must be that of x");
+  check_weight_dtype("swiglu_mlp", "fc1", fc1, x);
+  check_weight_dtype("swiglu_mlp", "fc2", fc2, x);
   check_limit("swiglu_mlp", limit);
 }
 
@@ -37,7 +38,8 @@ at::Tensor meta(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc
 }
 
 Tensors backward(const BackwardInput& in, double limit) {
-  const at::Tensor &dy = in.grads[0], &x = in.saved[0], &fc1 = in.saved[1], &fc2 = in.saved[2];
+  const at::Tensor &dy = in.grads[0], &x = in.saved[0];
+  const at::Tensor fc1 = widen(in.saved[1]), fc2 = widen(in.saved[2]);
   const at::Tensor projected = at::mm(x, fc1.t());
   at::Tensor dx, d_fc1, d_fc2;
   if (in.needed[2]) d_fc2 = at::mm(dy.t(), swiglu(projected, limit));

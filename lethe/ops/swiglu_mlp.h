@@ -9,7 +9,8 @@ namespace lethe::ops {
 /// The shared expert: a clamped SwiGLU layer that every token passes.
 ///   [gate; up] = x fc1^T;  up clamped to [-limit, limit], gate to at most limit
 ///   y = (silu(gate) * up) fc2^T
-/// x      [T,D] float32 | float64, any strides; all tensors have one dtype
+/// x      [T,D] float32 | float64, any strides; the weights have the same dtype, or are
+///        bfloat16 with float32 (widened for the products; their gradients are float32)
 /// fc1    [2I,D], rows [gate; up]: hub w1 above w3
 /// fc2    [D,I], hub w2
 /// limit  SwiGLU clamp, 0 = none

@@ -12,6 +12,7 @@
 #include <c10/core/Allocator.h>
 
 #include "lethe/base/error.h"
+#include "lethe/core/node.h"
 
 namespace lethe {
 namespace {
@@ -114,7 +115,7 @@ TEST_F(ByteAccounting, TheInnermostTagOfTheAllocationOwnsAStorageUntilItIsFreed)
     outer_again = at::empty({8});
   }
   const auto grown = [&](ByteCategory c) { return live_of(c) - before.live_of(c); };
-  EXPECT_EQ(grown(ByteCategory::Other), 4);
+  EXPECT_EQ(grown(ByteCategory::Temporaries), 4);
   EXPECT_EQ(grown(ByteCategory::Parameters), 4 * (2 + 8));
   EXPECT_EQ(grown(ByteCategory::Optimizer), 4 * 4);
   {
@@ -148,6 +149,74 @@ TEST_F(ByteAccounting, ABackwardPassRunsUnderTheTagOfItsCaller) {
     loss.backward();
   }
   EXPECT_EQ(live_of(ByteCategory::Gradients) - before, 4 * kSize);
+}
+
+TEST_F(ByteAccounting, ThePeakIsSplitIntoWhatEachCategoryHeldAtItsMoment) {
+  const ByteTag outer(ByteCategory::Temporaries);
+  at::Tensor parameter, moment;
+  {
+    const ByteTag tag(ByteCategory::Parameters);
+    parameter = at::empty({kSize});
+  }
+  reset_peak();
+  const ByteReport before = bytes();
+  EXPECT_EQ(before.at_peak, before.category_live);
+  {
+    const at::Tensor temporary = at::empty({3 * kSize});  // the peak is here
+  }
+  {
+    const ByteTag tag(ByteCategory::Optimizer);
+    moment = at::empty({2 * kSize});
+  }
+  const ByteReport after = bytes();
+  const auto at_peak = [](const ByteReport& r, ByteCategory c) {
+    return r.at_peak[static_cast<size_t>(c)];
+  };
+  EXPECT_EQ(at_peak(after, ByteCategory::Temporaries),
+            at_peak(before, ByteCategory::Temporaries) + 12 * kSize);
+  EXPECT_EQ(at_peak(after, ByteCategory::Optimizer), at_peak(before, ByteCategory::Optimizer));
+  int64_t sum = 0;
+  for (const int64_t category : after.at_peak) sum += category;
+  EXPECT_EQ(sum, after.peak);
+}
+
+TEST_F(ByteAccounting, WhatAnOperatorSavesIsAnActivationUntilItIsFreed) {
+  const at::Tensor x = at::full({kSize}, 0.5).requires_grad_();
+  const int64_t before = live_of(ByteCategory::Activations);
+  {
+    const at::Tensor kept = at::empty({kSize}), y = at::empty({kSize});
+    EXPECT_EQ(live_of(ByteCategory::Activations), before);
+    record("test::op", {x}, {y}, {kept}, [](const BackwardInput& in) { return Tensors{in.grads}; });
+    EXPECT_EQ(live_of(ByteCategory::Activations), before + 4 * kSize);
+  }
+  EXPECT_EQ(live_of(ByteCategory::Activations), before);
+}
+
+TEST_F(ByteAccounting, SavedParametersStayParameters) {
+  at::Tensor weight;
+  {
+    const ByteTag tag(ByteCategory::Parameters);
+    weight = at::full({kSize}, 0.5).requires_grad_();
+  }
+  const ByteReport before = bytes();
+  const at::Tensor y = at::empty({kSize});
+  record("test::op", {weight}, {y}, {weight}, [](const BackwardInput& in) {
+    return Tensors{in.grads};
+  });
+  EXPECT_EQ(live_of(ByteCategory::Parameters), before.live_of(ByteCategory::Parameters));
+  EXPECT_EQ(live_of(ByteCategory::Activations), before.live_of(ByteCategory::Activations));
+}
+
+TEST_F(ByteAccounting, AGradientIsCountedAsOneFromItsArrival) {
+  const at::Tensor x = at::full({kSize}, 0.5).requires_grad_();
+  count_gradients_of(x);
+  const int64_t before = live_of(ByteCategory::Gradients);
+  for (int pass = 0; pass < 2; ++pass) {  // accumulation keeps one gradient
+    x.square().sum().backward();
+    EXPECT_EQ(live_of(ByteCategory::Gradients), before + 4 * kSize);
+  }
+  x.mutable_grad().reset();
+  EXPECT_EQ(live_of(ByteCategory::Gradients), before);
 }
 
 TEST_F(ByteAccounting, OtherThreadsMayAllocateAndFree) {
@@ -216,7 +285,7 @@ TEST_F(ByteAccounting, CategoriesHaveDistinctNames) {
   EXPECT_STREQ(name_of(ByteCategory::Gradients), "gradients");
   EXPECT_STREQ(name_of(ByteCategory::Optimizer), "optimizer");
   EXPECT_STREQ(name_of(ByteCategory::Activations), "activations");
-  EXPECT_STREQ(name_of(ByteCategory::Other), "other");
+  EXPECT_STREQ(name_of(ByteCategory::Temporaries), "temporaries");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <ATen/ops/mm.h>
 
 #include "lethe/base/documents.h"
+#include "lethe/ops/compute_dtype.h"
 
 namespace lethe::ops::reference {
 
@@ -13,6 +14,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(const at::Tensor& h
                                                              const at::Tensor& labels,
                                                              int64_t chunk_tokens) {
   const int64_t tokens = hidden.size(0);
+  const at::Tensor wide_head = widen(head);
   at::Tensor token_loss = at::empty({tokens}, hidden.options()),
              lse = at::empty({tokens}, hidden.options());
   // The one buffer of logits; everything below works on it in place.
@@ -21,7 +23,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(const at::Tensor& h
   for (int64_t begin = 0; begin < tokens; begin += chunk_tokens) {
     const int64_t count = std::min(chunk_tokens, tokens - begin);
     at::Tensor logits = buffer.narrow(0, 0, count);
-    at::mm_out(logits, hidden.narrow(0, begin, count), head.t());
+    at::mm_out(logits, hidden.narrow(0, begin, count), wide_head.t());
     const at::Tensor chunk_labels = labels.narrow(0, begin, count);
     const at::Tensor largest = logits.amax(1, /*keepdim=*/true);
     logits.sub_(largest);

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/mm.h>
 
+#include "lethe/ops/compute_dtype.h"
 #include "lethe/ops/expert_rows.h"
 #include "lethe/ops/scatter_rows.h"
 #include "lethe/ops/swiglu.h"
@@ -20,10 +21,11 @@ at::Tensor experts(const at::Tensor& x,
   at::Tensor y = at::zeros(x.sizes(), x.options());
   for (int64_t e = 0; e < rows.experts(); ++e) {
     if (rows.count(e) == 0) continue;
-    const at::Tensor activated = swiglu(at::mm(rows.of(row_x, e), fc1.select(0, e).t()), limit);
+    const at::Tensor activated =
+        swiglu(at::mm(rows.of(row_x, e), widen(fc1.select(0, e)).t()), limit);
     add_rows(y,
              rows.of(rows.tokens, e),
-             at::mm(activated.mul_(rows.of(row_weight, e)), fc2.select(0, e).t()));
+             at::mm(activated.mul_(rows.of(row_weight, e)), widen(fc2.select(0, e)).t()));
   }
   return y;
 }
