@@ -11,7 +11,9 @@ std::vector<ParamRow> param_rows(const ModelConfig& config) {
                     .shape = spec.shape,
                     .is_integer = spec.dtype == ParamDtype::Int,
                     .fp32_kept = spec.fp32_kept,
-                    .trainable = spec.kind == ParamKind::Param});
+                    .trainable = spec.kind == ParamKind::Param,
+                    .matrix_rows = spec.matrix_rows,
+                    .head_rows = spec.head_rows});
   return rows;
 }
 

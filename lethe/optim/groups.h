@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace at {
@@ -12,32 +13,35 @@ namespace lethe {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// Parameters that share their settings. Defaults: model spec 12.
+/// How a parameter is updated (model spec 12).
+enum class Rule : uint8_t { AdamW, Muon };
+
+/// "adamw", "muon".
+std::string_view name_of(Rule rule);
+
+/// Parameters that share their rule and its settings. Defaults: model spec 12.
 struct ParameterGroup {
   std::vector<std::string> names;  // contract names
-  Tensors tensors;                 // leaves, in the order of `names`; float32 | float64, contiguous
-  double lr_scale = 1;             // multiplies the schedule's learning rate
-  double weight_decay = 0.1;       // decoupled: param -= lr * weight_decay * param
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-20;
+  Tensors tensors;  // leaves, in the order of `names`; float32 | float64 | bfloat16, contiguous
+  std::vector<int64_t> matrix_rows;  // Muon only, per tensor: rows of each independent matrix; the
+                                     // tensor is a stack of equal matrices [rows, last dimension]
+  Rule rule = Rule::AdamW;
+  double lr_scale = 1;        // multiplies the schedule's learning rate
+  double weight_decay = 0.1;  // decoupled: param -= lr * weight_decay * param
+  double beta1 = 0.9;         // AdamW
+  double beta2 = 0.95;        // AdamW
+  double eps = 1e-20;         // AdamW
+  double momentum = 0.95;     // Muon: mu
+  double update_rms = 0.18;   // Muon: gamma
 };
 
-/// Weight decay by shape (model spec 12: 0 for 1-D parameters, 0.1 otherwise).
-struct WeightDecayRule {
-  double vectors = 0;     // parameters of at most one dimension
-  double matrices = 0.1;  // all others
-};
-
-/// At most two groups, matrices before vectors, each in the order given; an empty group is left
-/// out. `names` and `tensors` must have the same length (ConfigError).
-std::vector<ParameterGroup> group_by_weight_decay(const std::vector<std::string>& names,
-                                                  const Tensors& tensors,
-                                                  const WeightDecayRule& rule);
+/// Independent matrices of tensor i of a Muon group; 0 for an AdamW group.
+int64_t matrix_count(const ParameterGroup& group, size_t i);
 
 /// Throws ConfigError naming the first group whose settings are outside their ranges, whose lists
 /// differ in length, or which repeats a name; DtypeError and ShapeError naming the first tensor
-/// that is not a contiguous float32 or float64 CPU tensor.
+/// that is not a contiguous float32, float64 or bfloat16 CPU tensor, or that its matrix_rows do not
+/// divide. A bfloat16 leaf whose gradients would be rounded is ConfigError (core/leaf_gradient.h).
 void check(const std::vector<ParameterGroup>& groups);
 
 }  // namespace lethe
