@@ -1,5 +1,7 @@
 #include "lethe/plan/learning_rate.h"
 
+#include <cmath>
+#include <numbers>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -69,6 +71,108 @@ TEST(LearningRate, CheckNamesEveryFieldOutsideItsRange) {
                              "got 7"})
       EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
   }
+}
+
+LearningRateSchedule with_style(DecayStyle style) {
+  LearningRateSchedule s = kSchedule;
+  s.style = style;
+  return s;
+}
+
+LearningRateSchedule wsd(WsdDecayStyle style, int64_t decay) {
+  LearningRateSchedule s = with_style(DecayStyle::Wsd);
+  s.wsd_style = style;
+  s.wsd_decay_steps = decay;
+  return s;
+}
+
+// The bits of runs that were made before there was a choice of styles.
+TEST(LearningRate, CosineIsTheFormulaToTheBit) {
+  for (int64_t step = 10; step < 110; ++step) {
+    const double p = static_cast<double>(step - 9) / 100;
+    EXPECT_EQ(learning_rate(kSchedule, step),
+              1e-4 + (1e-3 - 1e-4) * (1 + std::cos(std::numbers::pi * p)) / 2);
+  }
+}
+
+TEST(LearningRate, EveryStyleWarmsUpAlike) {
+  for (const auto& s : {with_style(DecayStyle::Constant),
+                        with_style(DecayStyle::Linear),
+                        wsd(WsdDecayStyle::Linear, 20)})
+    for (int64_t step = 0; step < 10; ++step)
+      EXPECT_EQ(learning_rate(s, step), learning_rate(kSchedule, step));
+}
+
+TEST(LearningRate, ConstantStaysAtThePeakForEver) {
+  const LearningRateSchedule s = with_style(DecayStyle::Constant);
+  for (const int64_t step : {9, 10, 60, 109, 110, 100000}) EXPECT_EQ(learning_rate(s, step), 1e-3);
+  EXPECT_FALSE(first_decay_step(s).has_value());
+}
+
+TEST(LearningRate, LinearFallsByTheSameAmountEachStep) {
+  const LearningRateSchedule s = with_style(DecayStyle::Linear);
+  for (int64_t step = 10; step < 110; ++step)
+    EXPECT_NEAR(learning_rate(s, step), 1e-3 - 9e-4 * static_cast<double>(step - 9) / 100, 1e-18);
+  EXPECT_EQ(learning_rate(s, 109), 1e-4);
+  EXPECT_EQ(learning_rate(s, 200), 1e-4);
+}
+
+TEST(LearningRate, WsdHoldsThePeakAndFallsOverItsLastSteps) {
+  const auto left = [](WsdDecayStyle style, double p) {
+    return style == WsdDecayStyle::Linear   ? 1 - p
+           : style == WsdDecayStyle::Cosine ? (1 + std::cos(std::numbers::pi * p)) / 2
+                                            : 2 * std::exp2(-p) - 1;
+  };
+  for (const auto style :
+       {WsdDecayStyle::Linear, WsdDecayStyle::Cosine, WsdDecayStyle::Exponential}) {
+    const LearningRateSchedule s = wsd(style, 20);
+    check(s);
+    for (int64_t step = 9; step < 90; ++step) EXPECT_EQ(learning_rate(s, step), 1e-3) << step;
+    for (int64_t step = 90; step < 110; ++step)
+      EXPECT_NEAR(learning_rate(s, step),
+                  1e-4 + 9e-4 * left(style, static_cast<double>(step - 89) / 20),
+                  1e-17)
+          << step;
+    EXPECT_EQ(learning_rate(s, 109), 1e-4);
+    EXPECT_EQ(learning_rate(s, 500), 1e-4);
+  }
+}
+
+TEST(LearningRate, TheDecayMayEndBeforeOrAfterTheRun) {
+  LearningRateSchedule s = kSchedule;
+  s.decay_steps = 60;
+  EXPECT_EQ(learning_rate(s, 59), 1e-4);
+  EXPECT_EQ(learning_rate(s, 80), 1e-4);
+  s.decay_steps = 210;  // half of the way at step 109
+  EXPECT_DOUBLE_EQ(learning_rate(s, 109), 5.5e-4);
+}
+
+TEST(LearningRate, TheFirstDecayStepIsTheFirstBelowThePeak) {
+  for (LearningRateSchedule s : {kSchedule,
+                                 with_style(DecayStyle::Linear),
+                                 wsd(WsdDecayStyle::Cosine, 20),
+                                 wsd(WsdDecayStyle::Exponential, 1),
+                                 wsd(WsdDecayStyle::Linear, 100)})
+    for (const int64_t warmup : {0, 1, 10}) {
+      s.warmup_steps = warmup;
+      check(s);
+      const int64_t first = first_decay_step(s).value();
+      EXPECT_LT(learning_rate(s, first), s.peak);
+      EXPECT_EQ(learning_rate(s, first - 1), s.peak);
+    }
+}
+
+TEST(LearningRate, WsdSettingsAreCheckedAgainstTheRun) {
+  check(wsd(WsdDecayStyle::Linear, 100));
+  for (const int64_t decay : {0, 101, -3})
+    EXPECT_THROW(check(wsd(WsdDecayStyle::Linear, decay)), ConfigError) << decay;
+  LearningRateSchedule s = kSchedule;
+  s.wsd_decay_steps = 101;  // not looked at by the other styles
+  check(s);
+  s.decay_steps = 9;
+  EXPECT_THROW(check(s), ConfigError);  // shorter than the warm-up
+  s.decay_steps = -1;
+  EXPECT_THROW(check(s), ConfigError);
 }
 
 }  // namespace
