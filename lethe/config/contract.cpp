@@ -82,6 +82,8 @@ ParamSpec make_spec(const ContractRow& row, const ModelConfig& config, const Pla
                  .stacked = row.per_expert,
                  .quant = row.quant,
                  .tp = row.tp,
+                 .matrix_rows = dim_size(row.matrix_rows, config, at.ratio),
+                 .head_rows = dim_size(row.head_rows, config, at.ratio),
                  .layer = at.layer,
                  .mtp = at.mtp,
                  .row = &row,

@@ -33,8 +33,10 @@ struct ParamSpec {
   bool stacked = false;    // dim 0 is the expert; tp then counts from dim 1
   QuantClass quant = QuantClass::KB;
   TpAxis tp = TpAxis::Replicated;
-  int64_t layer = -1;  // main layer, or num_layers + k for MTP block k; -1 = root
-  int64_t mtp = -1;    // MTP block, -1 = none
+  int64_t matrix_rows = 0;  // rows of each independent matrix under Muon; 0 = never Muon
+  int64_t head_rows = 0;    // the same per head; 0 = the tensor has no heads
+  int64_t layer = -1;       // main layer, or num_layers + k for MTP block k; -1 = root
+  int64_t mtp = -1;         // MTP block, -1 = none
   const ContractRow* row = nullptr;
   std::vector<HubPart> hub;
 

@@ -19,6 +19,7 @@ struct Names {
   std::string_view internal, hub, transformers, rollout;
 };
 
+/// A matrix is Muon's as a whole, a vector AdamW's (model spec 12); see adamw, split and per_head.
 constexpr ContractRow whole(
     Scope scope, When when, QuantClass quant, TpAxis tp, std::array<Dim, 2> shape, Names n) {
   return {.scope = scope,
@@ -29,6 +30,8 @@ constexpr ContractRow whole(
           .tp = tp,
           .fp32_memory = quant == QuantClass::KF,
           .per_expert = false,
+          .matrix_rows = shape[1] == Dim::None ? Dim::None : shape[0],
+          .head_rows = Dim::None,
           .shape = shape,
           .internal = n.internal,
           .stacked = {},
@@ -54,6 +57,25 @@ constexpr ContractRow kept(Scope scope, When when, TpAxis tp, std::array<Dim, 2>
 constexpr ContractRow buffer(When when, QuantClass quant, std::array<Dim, 2> shape, Names n) {
   ContractRow row = whole(kLayer, when, quant, kRep, shape, n);
   row.kind = ParamKind::Buffer;
+  row.matrix_rows = Dim::None;
+  return row;
+}
+
+/// A matrix that AdamW updates.
+constexpr ContractRow adamw(ContractRow row) {
+  row.matrix_rows = Dim::None;
+  return row;
+}
+
+/// A stack of independent matrices of that many rows.
+constexpr ContractRow split(ContractRow row, Dim matrix_rows) {
+  row.matrix_rows = matrix_rows;
+  return row;
+}
+
+/// One matrix, or on demand one per head.
+constexpr ContractRow per_head(ContractRow row, Dim head_rows) {
+  row.head_rows = head_rows;
   return row;
 }
 
@@ -73,9 +95,10 @@ constexpr ContractRow expert(TpAxis tp,
   return row;
 }
 
-/// Adds the second half of a gate/up pair.
+/// Adds the second half of a gate/up pair; the halves are independent matrices.
 constexpr ContractRow gate_up(ContractRow row, Names up) {
   row.packing = Packing::GateUp;
+  row.matrix_rows = Dim::Width;
   row.hub_up = up.hub;
   row.transformers_up = up.transformers;
   row.rollout_up = up.rollout;
@@ -87,8 +110,8 @@ using enum QuantClass;
 // clang-format off
 constexpr std::array kTable = {
   // Root, before the layers (6-checkpoints 1.2).
-  whole(kRoot1, kAlways, KB, TpAxis::Dim0, {Dim::Vocab, Dim::Hidden},
-    {"embedding.word_embeddings.weight", "embed.weight", "model.embed_tokens.weight", "model.embed_tokens.weight"}),
+  adamw(whole(kRoot1, kAlways, KB, TpAxis::Dim0, {Dim::Vocab, Dim::Hidden},
+    {"embedding.word_embeddings.weight", "embed.weight", "model.embed_tokens.weight", "model.embed_tokens.weight"})),
 
   // Layers and the transformer part of MTP blocks (6-checkpoints 1.3).
   norm(kLayer, kAlways, Dim::Hidden,
@@ -99,47 +122,47 @@ constexpr std::array kTable = {
     {"self_attention.linear_q_down_proj.weight", "attn.wq_a.weight", "self_attn.q_a_proj.weight", "self_attn.wq_a.weight"}),
   norm(kLayer, kAlways, Dim::QRank,
     {"self_attention.q_layernorm.weight", "attn.q_norm.weight", "self_attn.q_a_norm.weight", "self_attn.q_norm.weight"}),
-  whole(kLayer, kAlways, Q8, TpAxis::Dim0, {Dim::AllHeads, Dim::QRank},
-    {"self_attention.linear_q_up_proj.weight", "attn.wq_b.weight", "self_attn.q_b_proj.weight", "self_attn.wq_b.weight"}),
+  per_head(whole(kLayer, kAlways, Q8, TpAxis::Dim0, {Dim::AllHeads, Dim::QRank},
+    {"self_attention.linear_q_up_proj.weight", "attn.wq_b.weight", "self_attn.q_b_proj.weight", "self_attn.wq_b.weight"}), Dim::HeadDim),
   whole(kLayer, kAlways, Q8, kRep, {Dim::HeadDim, Dim::Hidden},
     {"self_attention.linear_kv_proj.weight", "attn.wkv.weight", "self_attn.kv_proj.weight", "self_attn.wkv.weight"}),
   norm(kLayer, kAlways, Dim::HeadDim,
     {"self_attention.kv_layernorm.weight", "attn.kv_norm.weight", "self_attn.kv_norm.weight", "self_attn.kv_norm.weight"}),
-  whole(kLayer, kAlways, Q8, TpAxis::Dim0, {Dim::GroupRows, Dim::GroupColumns},
-    {"self_attention.linear_o_group_proj", "attn.wo_a.weight", "self_attn.o_a_proj.weight", "self_attn.wo_a.weight"}),
+  split(whole(kLayer, kAlways, Q8, TpAxis::Dim0, {Dim::GroupRows, Dim::GroupColumns},
+    {"self_attention.linear_o_group_proj", "attn.wo_a.weight", "self_attn.o_a_proj.weight", "self_attn.wo_a.weight"}), Dim::GroupRank),
   whole(kLayer, kAlways, Q8, TpAxis::Dim1, {Dim::Hidden, Dim::GroupRows},
     {"self_attention.linear_proj.weight", "attn.wo_b.weight", "self_attn.o_b_proj.weight", "self_attn.wo_b.weight"}),
   kept(kLayer, kAlways, TpAxis::Dim0, {Dim::Heads, Dim::None},
     {"self_attention.core_attention.attn_sink", "attn.attn_sink", "self_attn.sinks", "self_attn.attn_sink"}),
 
-  kept(kLayer, kSlots, kRep, {Dim::Ratio, Dim::SlotWidth},
+  adamw(kept(kLayer, kSlots, kRep, {Dim::Ratio, Dim::SlotWidth},
     {"self_attention.core_attention.compressor.ape", "attn.compressor.ape",
-     "self_attn.compressor.position_bias", "self_attn.compressor.ape"}),
-  whole(kLayer, kSlots, KB, kRep, {Dim::SlotWidth, Dim::Hidden},
+     "self_attn.compressor.position_bias", "self_attn.compressor.ape"})),
+  split(whole(kLayer, kSlots, KB, kRep, {Dim::SlotWidth, Dim::Hidden},
     {"self_attention.core_attention.compressor.linear_wkv.weight", "attn.compressor.wkv.weight",
-     "self_attn.compressor.kv_proj.weight", "self_attn.compressor.wkv.weight"}),
-  whole(kLayer, kSlots, KB, kRep, {Dim::SlotWidth, Dim::Hidden},
+     "self_attn.compressor.kv_proj.weight", "self_attn.compressor.wkv.weight"}), Dim::HeadDim),
+  split(whole(kLayer, kSlots, KB, kRep, {Dim::SlotWidth, Dim::Hidden},
     {"self_attention.core_attention.compressor.linear_wgate.weight", "attn.compressor.wgate.weight",
-     "self_attn.compressor.gate_proj.weight", "self_attn.compressor.wgate.weight"}),
+     "self_attn.compressor.gate_proj.weight", "self_attn.compressor.wgate.weight"}), Dim::HeadDim),
   norm(kLayer, kSlots, Dim::HeadDim,
     {"self_attention.core_attention.compressor.norm.weight", "attn.compressor.norm.weight",
      "self_attn.compressor.kv_norm.weight", "self_attn.compressor.norm.weight"}),
 
-  whole(kLayer, kCsa, Q8, kRep, {Dim::IndexAllHeads, Dim::QRank},
+  per_head(whole(kLayer, kCsa, Q8, kRep, {Dim::IndexAllHeads, Dim::QRank},
     {"self_attention.core_attention.indexer.linear_wq_b.weight", "attn.indexer.wq_b.weight",
-     "self_attn.compressor.indexer.q_b_proj.weight", "self_attn.indexer.wq_b.weight"}),
+     "self_attn.compressor.indexer.q_b_proj.weight", "self_attn.indexer.wq_b.weight"}), Dim::IndexDim),
   whole(kLayer, kCsa, KB, kRep, {Dim::IndexHeads, Dim::Hidden},
     {"self_attention.core_attention.indexer.linear_weights_proj.weight", "attn.indexer.weights_proj.weight",
      "self_attn.compressor.indexer.scorer.weights_proj.weight", "self_attn.indexer.weights_proj.weight"}),
-  kept(kLayer, kCsa, kRep, {Dim::Ratio, Dim::IndexSlotWidth},
+  adamw(kept(kLayer, kCsa, kRep, {Dim::Ratio, Dim::IndexSlotWidth},
     {"self_attention.core_attention.indexer.compressor.ape", "attn.indexer.compressor.ape",
-     "self_attn.compressor.indexer.position_bias", "self_attn.indexer.compressor.ape"}),
-  whole(kLayer, kCsa, KB, kRep, {Dim::IndexSlotWidth, Dim::Hidden},
+     "self_attn.compressor.indexer.position_bias", "self_attn.indexer.compressor.ape"})),
+  split(whole(kLayer, kCsa, KB, kRep, {Dim::IndexSlotWidth, Dim::Hidden},
     {"self_attention.core_attention.indexer.compressor.linear_wkv.weight", "attn.indexer.compressor.wkv.weight",
-     "self_attn.compressor.indexer.kv_proj.weight", "self_attn.indexer.compressor.wkv.weight"}),
-  whole(kLayer, kCsa, KB, kRep, {Dim::IndexSlotWidth, Dim::Hidden},
+     "self_attn.compressor.indexer.kv_proj.weight", "self_attn.indexer.compressor.wkv.weight"}), Dim::IndexDim),
+  split(whole(kLayer, kCsa, KB, kRep, {Dim::IndexSlotWidth, Dim::Hidden},
     {"self_attention.core_attention.indexer.compressor.linear_wgate.weight", "attn.indexer.compressor.wgate.weight",
-     "self_attn.compressor.indexer.gate_proj.weight", "self_attn.indexer.compressor.wgate.weight"}),
+     "self_attn.compressor.indexer.gate_proj.weight", "self_attn.indexer.compressor.wgate.weight"}), Dim::IndexDim),
   norm(kLayer, kCsa, Dim::IndexDim,
     {"self_attention.core_attention.indexer.compressor.norm.weight", "attn.indexer.compressor.norm.weight",
      "self_attn.compressor.indexer.kv_norm.weight", "self_attn.indexer.compressor.norm.weight"}),
@@ -192,8 +215,8 @@ constexpr std::array kTable = {
     {"decoder.hc_head_base", "hc_head_base", "model.hc_head.hc_base", "model.hc_head_base"}),
   kept(kRoot2, kAlways, kRep, {Dim::One, Dim::None},
     {"decoder.hc_head_scale", "hc_head_scale", "model.hc_head.hc_scale", "model.hc_head_scale"}),
-  whole(kRoot2, kAlways, KB, TpAxis::Dim0, {Dim::Vocab, Dim::Hidden},
-    {"output_layer.weight", "head.weight", "lm_head.weight", "lm_head.weight"}),
+  adamw(whole(kRoot2, kAlways, KB, TpAxis::Dim0, {Dim::Vocab, Dim::Hidden},
+    {"output_layer.weight", "head.weight", "lm_head.weight", "lm_head.weight"})),
 
   // MTP blocks, what a layer does not have (6-checkpoints 1.4).
   whole(kMtp1, kAlways, Q8, TpAxis::Dim0, {Dim::Hidden, Dim::Hidden},
@@ -242,6 +265,8 @@ int64_t dim_size(Dim dim, const ModelConfig& c, int64_t ratio) {
       return c.head_dim;
     case Dim::Heads:
       return c.heads;
+    case Dim::GroupRank:
+      return c.o_lora_rank;
     case Dim::GroupRows:
       return c.o_groups * c.o_lora_rank;
     case Dim::GroupColumns:

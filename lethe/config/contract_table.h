@@ -25,6 +25,7 @@ enum class Dim : uint8_t {
   AllHeads,        // H*c
   HeadDim,         // c
   Heads,           // H
+  GroupRank,       // go
   GroupRows,       // g*go
   GroupColumns,    // H*c/g
   Ratio,           // r
@@ -84,6 +85,9 @@ struct ContractRow {
   TpAxis tp;
   bool fp32_memory;  // fp32 in memory whatever the model's dtype (model spec 12.1)
   bool per_expert;   // one tensor per expert in checkpoints; stacked along a new dim 0 in memory
+  Dim matrix_rows;   // rows of each logically independent matrix under Muon (model spec 12): the
+                     // tensor is a stack of equal matrices; None = never Muon
+  Dim head_rows;     // the same where heads count as independent; None = the tensor has no heads
   std::array<Dim, 2> shape;  // of the internal tensor, without the expert dimension
   std::string_view internal;
   std::string_view stacked;  // internal suffix of the stacked tensor; empty unless per_expert

@@ -35,7 +35,8 @@ class Resolver {
   ResolvedSettings run() {
     for (const std::string& text : request_.errors) errors_.add(text);
     read_sources();
-    add_recipe();
+    const bool resumes = add_checkpoint();
+    add_recipe(resumes);
     errors_.raise();
     load_hub_config();
     errors_.raise();
@@ -77,8 +78,74 @@ class Resolver {
     return text;
   }
 
-  void add_recipe() {
+  bool given_flag(const std::string& key) const {
+    const auto found = given_.find(key);
+    return found != given_.end() && std::get<bool>(found->second.value);
+  }
+
+  /// Puts the checkpoint's settings below what was given; true where a run goes on.
+  bool add_checkpoint() {
+    if (!request_.checkpoint) return false;
+    const CheckpointSettings& saved = *request_.checkpoint;
+    const bool finetune = given_flag("finetune");
+    errors_.collect([&] {
+      SettingLayer layer =
+          read_layer(command_, parse_toml(saved.text, saved.origin), errors_, out_.notes);
+      std::erase_if(layer, [&](const auto& entry) {
+        const Setting& row = *find_setting(entry.first);
+        return row.on_resume == OnResume::Session || (finetune && row.table != "model");
+      });
+      stay_in_the_loaded_run(layer);
+      for (auto& [key, assigned] : layer) {
+        assigned.origin = kCheckpointOrigin;
+        agree_with_checkpoint(key, assigned.value, saved.origin);
+      }
+      merge_layer(layer, given_, false, out_.notes);
+      given_ = std::move(layer);
+    });
+    out_.hub_kept = saved.hub_kept;
+    return !finetune;
+  }
+
+  /// A run that was moved, or is loaded from another working folder, goes on where it lies now.
+  void stay_in_the_loaded_run(SettingLayer& layer) {
+    const auto load = given_.find("load");
+    const auto output = layer.find("output"), save = layer.find("save");
+    if (load == given_.end() || output == layer.end() || save == layer.end()) return;
+    const std::filesystem::path folder = std::get<std::string>(load->second.value);
+    const bool is_default = std::get<std::string>(save->second.value).empty();
+    if (is_default && folder.filename() == "checkpoints" && folder.has_parent_path())
+      output->second.value = folder.parent_path().string();
+  }
+
+  void agree_with_checkpoint(const std::string& key,
+                             const SettingValue& saved,
+                             const std::string& origin) {
+    const auto found = given_.find(key);
+    if (found == given_.end() || found->second.value == saved) return;
+    const Setting& row = *find_setting(key);
+    const OnResume rule = row.on_resume;
+    const bool changeable = rule == OnResume::Changeable;
+    if (rule == OnResume::Free || (changeable && given_flag("allow_setting_changes"))) return;
+    errors_.add(
+        fmt::format("{} [E-CKPT-CONFIG]: must be {} = {} as in {}, got {}; leave it out, {}",
+                    found->second.shown,
+                    key,
+                    value_text(saved),
+                    origin,
+                    value_text(found->second.value),
+                    row.table == "model" ? "its weights have that shape"
+                    : changeable         ? "or change it on purpose with --allow-setting-changes"
+                                         : "or start a new run with its weights by --finetune"));
+  }
+
+  void add_recipe(bool resumes) {
     if (out_.recipe.empty()) return;
+    if (resumes) {
+      out_.notes.push_back(
+          fmt::format("recipe {} is not used: the checkpoint brings the settings", out_.recipe));
+      return;
+    }
     errors_.collect([&] {
       RunConfig shape;
       shape.model = recipe(out_.recipe);
@@ -148,7 +215,8 @@ class Resolver {
     const auto found = given_.find(row.key());
     if (row.status != SettingStatus::Active || found == given_.end()) return;
     if (row.get(out_.config) == found->second.value) return;
-    if (found->second.origin == "recipe " + out_.recipe) {
+    if (found->second.origin == "recipe " + out_.recipe ||
+        found->second.origin == kCheckpointOrigin) {
       out_.provenance.erase(row.key());
       return;
     }
@@ -221,6 +289,25 @@ class Resolver {
 };
 
 }  // namespace
+
+CheckpointRequest requested_checkpoint(const SettingsRequest& request) {
+  CheckpointRequest wanted;
+  const auto look = [&wanted](const std::vector<GivenSetting>& given) {
+    for (const GivenSetting& one : given) {
+      const Setting* row = find_setting(one.name);
+      if (row == nullptr || one.words.empty()) continue;
+      if (row->flag == "load") wanted.folder = one.words.front();
+      if (row->flag == "allow-fallback-checkpoint")
+        wanted.allow_fallback = one.words.front() == "true";
+    }
+  };
+  for (const std::string& path : request.config_files) {
+    ErrorList unreadable;  // resolve() reports it
+    unreadable.collect([&] { look(read_toml_file(path)); });
+  }
+  look(request.command_line);
+  return wanted;
+}
 
 ResolvedSettings resolve(const SettingsRequest& request) {
   return Resolver(request).run();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,11 +10,19 @@
 
 namespace lethe {
 
+/// What a checkpoint says about the run that wrote it.
+struct CheckpointSettings {
+  std::string text;    // print_config() of that run
+  std::string origin;  // "checkpoint out/train/checkpoints/step-0000000100"
+  std::string hub_kept = "{}";
+};
+
 /// What a user asked for, before any of it is checked.
 struct SettingsRequest {
   std::string command = "train";
-  std::vector<std::string> config_files;   // TOML; a later one wins
-  std::vector<GivenSetting> command_line;  // wins over the files
+  std::vector<std::string> config_files;         // TOML; a later one wins
+  std::vector<GivenSetting> command_line;        // wins over the files
+  std::optional<CheckpointSettings> checkpoint;  // of --load (requested_checkpoint)
   std::vector<std::string> errors;  // found while reading the command line; reported with the rest
 };
 
@@ -29,10 +38,22 @@ struct ResolvedSettings {
   std::vector<std::string> notes;  // for the log: repeats, normalisations, unused values
 };
 
-/// Built-in values < recipe < files, in their order < command line; no environment. A folder given
-/// by
-/// --hf-config sets the shape, with which every other source must agree. Throws one ConfigError
-/// with every broken rule. Pure but for reading the named files; idempotent.
+/// Which checkpoint a request goes on from.
+struct CheckpointRequest {
+  std::string folder;  // --load, or `load` in a file; empty = a new run
+  bool allow_fallback = false;
+};
+
+/// Read before resolve(): the caller opens the checkpoint and puts its settings into the request.
+/// Errors are left to resolve().
+[[nodiscard]] CheckpointRequest requested_checkpoint(const SettingsRequest& request);
+
+/// Built-in values < recipe, or the checkpoint's settings < files, in their order < command line;
+/// no environment. A checkpoint brings every setting but those of one process; a file or the
+/// command line may repeat them, or change those that may change (OnResume). With --finetune it
+/// brings the shape of the model only. A folder given by --hf-config sets the shape, with which
+/// every other source must agree. Throws one ConfigError with every broken rule. Pure but for
+/// reading the named files; idempotent.
 [[nodiscard]] ResolvedSettings resolve(const SettingsRequest& request);
 
 }  // namespace lethe

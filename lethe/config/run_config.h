@@ -13,6 +13,8 @@ struct GenerateConfig {
   std::string prompt = "\n";  // text before the first generated token
   int64_t max_new_tokens = 300;
   double temperature = 0.8;  // 0 = always the likeliest token
+  double top_p = 1;          // share of the probability that is kept
+  int64_t top_k = 0;         // likeliest tokens that are kept; 0 = all
   int64_t seed = 1234;       // of the draws
   bool operator==(const GenerateConfig&) const = default;
 };
@@ -33,14 +35,54 @@ struct DocsConfig {
   bool operator==(const DocsConfig&) const = default;
 };
 
+/// How `lethe tokenize` writes.
+enum class TokenFormat { Table, Ids, Json };
+
+/// `lethe tokenize`: the tokens of texts.
+struct TokenizeConfig {
+  TokenFormat format = TokenFormat::Table;
+  bool operator==(const TokenizeConfig&) const = default;
+};
+
+/// How input files of `lethe data prepare` become documents.
+enum class InputFormat {
+  Auto,   // by the file's name: *.jsonl and *.ndjson as Jsonl, others as Text
+  Text,   // a file is a document
+  Lines,  // a line is a document, without its line end; blank lines are skipped
+  Jsonl,  // a line is a record (data/jsonl.h); blank lines are skipped
+};
+
+/// `lethe data prepare`: text to a token data set.
+struct PrepareConfig {
+  std::string output_prefix;  // NAME of NAME.bin, NAME.idx, ...
+  InputFormat format = InputFormat::Auto;
+  std::string end_of_document;  // token behind every document; empty = none
+  bool mask_prompts = true;
+  bool overwrite = false;
+  int64_t max_document_mb = 256;
+  bool operator==(const PrepareConfig&) const = default;
+};
+
+/// `lethe runs`: runs in a table, or side by side.
+struct RunsConfig {
+  bool compare = false;
+  bool json = false;
+  bool operator==(const RunsConfig&) const = default;
+};
+
 /// Everything the settings decide; each command reads its own part.
 struct RunConfig {
   ModelConfig model;
   TrainConfig train;
+  CheckpointConfig checkpoint;
   GenerateConfig generate;
   CompareConfig compare;
   DocsConfig docs;
-  int64_t threads = 0;  // of the CPU; 0 = all
+  TokenizeConfig tokenize;
+  PrepareConfig prepare;
+  RunsConfig runs;
+  std::string tokenizer;  // a tokenizer.json; empty = bytes, or that of the model's folder
+  int64_t threads = 0;    // of the CPU; 0 = all
   bool operator==(const RunConfig&) const = default;
 };
 

@@ -57,7 +57,37 @@ std::string indexer_alone_learns(const RunConfig& c) {
       actual);
 }
 
-constexpr std::array<RunRule, 6> kTrainRules{{
+std::string decay_fits(const RunConfig& c) {
+  const TrainConfig& t = c.train;
+  if (t.lr_decay_iters == 0 || t.lr_decay_iters > t.lr_warmup_iters) return "";
+  return fmt::format("must be 0 or > lr_warmup_iters = {}, got {}; decay later or warm up shorter",
+                     t.lr_warmup_iters,
+                     t.lr_decay_iters);
+}
+
+std::string wsd_decay_fits(const RunConfig& c) {
+  const TrainConfig& t = c.train;
+  if (t.lr_decay_style != DecayStyle::Wsd) return "";
+  const int64_t most =
+      (t.lr_decay_iters > 0 ? t.lr_decay_iters : t.train_iters) - t.lr_warmup_iters;
+  if (t.lr_wsd_decay_iters >= 1 && t.lr_wsd_decay_iters <= most) return "";
+  return fmt::format(
+      "must be 1 to {}, the steps between warm-up and end, got {}; give a tenth of "
+      "the steps",
+      most,
+      t.lr_wsd_decay_iters);
+}
+
+std::string retained_are_saved(const RunConfig& c) {
+  const int64_t retain = c.checkpoint.save_retain_interval, save = c.checkpoint.save_interval;
+  if (retain == 0 || (save > 0 && retain % save == 0)) return "";
+  return fmt::format(
+      "must be a multiple of save_interval = {}, got {}; other steps are never saved",
+      save,
+      retain);
+}
+
+constexpr std::array<RunRule, 9> kTrainRules{{
     {"T1",
      "--global-batch-size",
      "global_batch_size is a multiple of micro_batch_size",
@@ -73,6 +103,15 @@ constexpr std::array<RunRule, 6> kTrainRules{{
      "--train-only-indexer",
      "train_only_indexer has a ratio-4 layer, its loss and a coefficient > 0",
      indexer_alone_learns},
+    {"T7", "--lr-decay-iters", "lr_decay_iters is 0 or > lr_warmup_iters", decay_fits},
+    {"T8",
+     "--lr-wsd-decay-iters",
+     "lr_wsd_decay_iters of WSD is between 1 and the steps behind the warm-up",
+     wsd_decay_fits},
+    {"T9",
+     "--save-retain-interval",
+     "save_retain_interval is a multiple of save_interval",
+     retained_are_saved},
 }};
 
 struct Unused {
@@ -105,7 +144,47 @@ bool has_mtp(const RunConfig& c) {
   return c.model.num_mtp > 0;
 }
 
-constexpr std::array<Unused, 9> kUnused{{
+bool is_wsd(const RunConfig& c) {
+  return c.train.lr_decay_style == DecayStyle::Wsd;
+}
+
+bool decays(const RunConfig& c) {
+  return c.train.lr_decay_style != DecayStyle::Constant;
+}
+
+bool is_muon(const RunConfig& c) {
+  return c.train.optimizer == TrainOptimizer::Muon;
+}
+
+bool saves_in_background(const RunConfig& c) {
+  return c.checkpoint.async_save;
+}
+
+bool loads(const RunConfig& c) {
+  return c.checkpoint.load.has_value();
+}
+
+constexpr const char* kNeedsWsd = "lr_decay_style = WSD";
+constexpr const char* kNeedsDecay = "another lr_decay_style than constant";
+constexpr const char* kNeedsMuon = "optimizer = muon";
+constexpr const char* kNeedsLoad = "--load";
+
+constexpr std::array<Unused, 24> kUnused{{
+    {"lr_wsd_decay_iters", is_wsd, kNeedsWsd},
+    {"lr_wsd_decay_style", is_wsd, kNeedsWsd},
+    {"lr_decay_iters", decays, kNeedsDecay},
+    {"min_lr", decays, kNeedsDecay},
+    {"muon_momentum", is_muon, kNeedsMuon},
+    {"muon_update_rms", is_muon, kNeedsMuon},
+    {"muon_split_heads", is_muon, kNeedsMuon},
+    {"async_save_policy", saves_in_background, "async_save"},
+    {"allow_fallback_checkpoint", loads, kNeedsLoad},
+    {"allow_setting_changes", loads, kNeedsLoad},
+    {"finetune", loads, kNeedsLoad},
+    {"load_optim", loads, kNeedsLoad},
+    {"load_rng", loads, kNeedsLoad},
+    {"mtp_loss_scaling_factor_decayed", has_mtp, "mtp_num_layers > 0"},
+    {"mtp_loss_scaling_factor_decayed", decays, kNeedsDecay},
     {"dsa_indexer_loss_coeff", indexer_exists, kNeedsIndexer},
     {"indexer_teacher", indexer_exists, kNeedsIndexer},
     {"csa_attention", indexer_exists, kNeedsIndexer},
@@ -131,6 +210,7 @@ void check_unused(const RunConfig& config,
     const auto found = given.find(row.key);
     if (found == given.end() || row.is_read(config)) continue;
     const AssignedSetting& assigned = found->second;
+    if (assigned.origin == kCheckpointOrigin) continue;
     if (assigned.origin == kCommandLineOrigin) {
       errors.add(fmt::format("{} [U]: must have {} to act on, got {} without it; leave it out",
                              assigned.shown,

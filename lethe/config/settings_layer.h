@@ -10,6 +10,7 @@
 namespace lethe {
 
 inline constexpr const char* kCommandLineOrigin = "command line";
+inline constexpr const char* kCheckpointOrigin = "checkpoint";
 
 /// A value with its source.
 struct AssignedSetting {

@@ -91,32 +91,18 @@ void add_memory(SettingTable& t) {
 
 void add_checkpoint(SettingTable& t) {
   t.section("checkpoint", "Checkpoints", command::kAll);
-  t.not_built("leave it out: this build writes the model once, at the end, below --output",
-              {"load",
-               "save",
-               "save-interval",
-               "save-retain-interval",
-               "keep-last",
-               "async-save",
-               "async-save-policy",
-               "async-save-staging-mb",
-               "checkpoint-integrity",
-               "save-failure",
-               "allow-fallback-checkpoint",
-               "finetune",
-               "no-load-optim",
-               "no-load-rng",
-               "no-save-optim",
-               "no-save-rng",
-               "require-bitwise-resume",
-               "no-shared-storage",
-               "ref-load",
+  t.not_built("leave it out: a save in the background copies everything at once",
+              {"async-save-staging-mb"});
+  t.not_built("leave it out: a resume is bit for bit unless settings or threads are changed",
+              {"require-bitwise-resume"});
+  t.not_built("leave it out: this build trains in one process", {"no-shared-storage"});
+  t.not_built("leave it out: this build reads its own checkpoints, whole",
+              {"ref-load",
                "init-missing",
                "ignore-unexpected",
                "allow-lossy-import",
                "no-mmap",
                "load-workspace-mb",
-               "ckpt-format",
                "cache-dir",
                "lock-timeout"});
   t.not_built("give the shape with --hf-config; weights of a hub checkpoint cannot be trained yet",
@@ -155,8 +141,8 @@ void add_replay(SettingTable& t) {
                "use-rollout-indexer-replay",
                "replay-max-bytes",
                "replay-check"});
-  t.not_built("leave it out: this build trains in fp32",
-              {"fp8-format", "fp8-recipe", "train-fp8", "train-mxfp8", "bf16"});
+  t.not_built("leave it out: this build computes in fp32",
+              {"fp8-format", "fp8-recipe", "train-fp8", "train-mxfp8"});
 }
 
 }  // namespace

@@ -18,8 +18,11 @@ struct CommandName {
   std::string_view name;
 };
 
-constexpr std::array<CommandName, 4> kCommandNames{{{command::kTrain, "train"},
+constexpr std::array<CommandName, 7> kCommandNames{{{command::kTrain, "train"},
                                                     {command::kGenerate, "generate"},
+                                                    {command::kTokenize, "tokenize"},
+                                                    {command::kPrepare, "data prepare"},
+                                                    {command::kRuns, "runs"},
                                                     {command::kCompare, "compare"},
                                                     {command::kDocs, "docs"}}};
 
@@ -34,6 +37,7 @@ std::vector<Setting> make_settings() {
   detail::add_source_settings(table);
   detail::add_model_settings(table);
   detail::add_train_settings(table);
+  detail::add_checkpoint_settings(table);
   detail::add_command_settings(table);
   detail::add_not_built_settings(table);
   return std::move(table.rows());

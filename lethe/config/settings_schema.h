@@ -25,7 +25,10 @@ inline constexpr CommandSet kTrain = 1;
 inline constexpr CommandSet kGenerate = 2;
 inline constexpr CommandSet kCompare = 4;
 inline constexpr CommandSet kDocs = 8;
-inline constexpr CommandSet kAll = 15;
+inline constexpr CommandSet kTokenize = 16;
+inline constexpr CommandSet kPrepare = 32;
+inline constexpr CommandSet kRuns = 64;
+inline constexpr CommandSet kAll = 127;
 }  // namespace command
 
 /// The bit of a command's name ("train"), 0 where there is no such command.
@@ -39,6 +42,14 @@ enum class SettingStatus {
   Source,    // names where other values come from: --recipe, --hf-config
   Constant,  // accepted only where it says what is true anyway
   NotBuilt,  // known to the specification, absent from this build: using it is an error
+};
+
+/// What a setting may do when a run goes on from a checkpoint, which brings its own value.
+enum class OnResume {
+  Same,        // must be the checkpoint's: the model, the data, the mathematics
+  Changeable,  // as Same, unless --allow-setting-changes
+  Free,        // the checkpoint's unless given anew: where and how often things are written
+  Session,     // of one process; never taken from a checkpoint
 };
 
 /// Bounds of a number; an open bound is not reached itself.
@@ -61,7 +72,8 @@ struct Setting {
   SettingType type = SettingType::String;
   SettingStatus status = SettingStatus::Active;
   CommandSet commands = 0;
-  bool required = false;       // no built-in default
+  bool required = false;  // no built-in default
+  OnResume on_resume = OnResume::Same;
   bool in_hub_config = false;  // config.json has it: a value given beside --hf-config must agree
   SettingRange range;
   std::vector<std::string> choices;        // Enum

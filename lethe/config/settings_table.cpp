@@ -72,10 +72,19 @@ SettingRow& SettingRow::commands(CommandSet set) {
   return *this;
 }
 
-void SettingTable::section(const char* table, const char* group, CommandSet commands) {
+SettingRow& SettingRow::on_resume(OnResume rule) {
+  row_.on_resume = rule;
+  return *this;
+}
+
+void SettingTable::section(const char* table,
+                           const char* group,
+                           CommandSet commands,
+                           OnResume on_resume) {
   table_ = table;
   group_ = group;
   commands_ = commands;
+  on_resume_ = on_resume;
 }
 
 SettingRow SettingTable::row(const char* flag,
@@ -89,6 +98,7 @@ SettingRow SettingTable::row(const char* flag,
   added.type = type;
   added.status = status;
   added.commands = commands_;
+  added.on_resume = on_resume_;
   added.help = help;
   return SettingRow(added);
 }

@@ -29,6 +29,7 @@ class SettingRow {
   SettingRow& refine(std::function<std::string(SettingValue&, std::vector<std::string>&)> check);
   SettingRow& accepts(std::function<bool(const RunConfig&, const SettingValue&)> check);
   SettingRow& commands(CommandSet set);
+  SettingRow& on_resume(OnResume rule);
 
  private:
   Setting& row_;
@@ -62,8 +63,11 @@ constexpr SettingType type_of() {
 
 class SettingTable {
  public:
-  /// Rows that follow belong here.
-  void section(const char* table, const char* group, CommandSet commands);
+  /// Rows that follow belong here and have this rule on a resume.
+  void section(const char* table,
+               const char* group,
+               CommandSet commands,
+               OnResume on_resume = OnResume::Same);
 
   /// A setting with its own accessors.
   SettingRow row(const char* flag, SettingType type, SettingStatus status, const char* help);
@@ -140,13 +144,18 @@ class SettingTable {
   std::vector<Setting> rows_;
   std::string table_, group_;
   CommandSet commands_ = 0;
+  OnResume on_resume_ = OnResume::Same;
 };
+
+/// refine() for a text that must not be empty.
+std::string refuse_empty(SettingValue& value, std::vector<std::string>& notes);
 
 void add_source_settings(SettingTable& t);      // settings_model.cpp
 void add_model_settings(SettingTable& t);       // settings_model.cpp
 void add_model_part_settings(SettingTable& t);  // settings_model_parts.cpp
 void add_train_settings(SettingTable& t);       // settings_train.cpp
-void add_command_settings(SettingTable& t);     // settings_train.cpp
+void add_checkpoint_settings(SettingTable& t);  // settings_checkpoint.cpp
+void add_command_settings(SettingTable& t);     // settings_commands.cpp
 void add_not_built_settings(SettingTable& t);   // settings_not_built.cpp
 
 }  // namespace lethe::detail

@@ -155,6 +155,17 @@ std::string print_config(const ResolvedSettings& resolved) {
   return out;
 }
 
+std::map<std::string, std::string> deciding_settings(const RunConfig& config) {
+  std::map<std::string, std::string> out;
+  for (const Setting& row : settings()) {
+    const bool decides = row.on_resume == OnResume::Same || row.on_resume == OnResume::Changeable;
+    if (row.status != SettingStatus::Active || !row.applies_to(command::kTrain) || !decides)
+      continue;
+    if (const auto value = row.get(config)) out[row.key()] = value_text(*value);
+  }
+  return out;
+}
+
 std::string settings_help(CommandSet command) {
   std::string out, group;
   for (const Setting& row : settings()) {

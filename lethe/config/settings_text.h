@@ -18,4 +18,8 @@ namespace lethe {
 /// The reference page of every setting, in Markdown; not-built names are listed at its end.
 [[nodiscard]] std::string settings_markdown();
 
+/// The settings that decide what a training run computes (OnResume Same and Changeable), key ->
+/// value as text; those without a value are left out.
+[[nodiscard]] std::map<std::string, std::string> deciding_settings(const RunConfig& config);
+
 }  // namespace lethe

@@ -6,19 +6,22 @@ namespace {
 
 constexpr auto kTrain = &RunConfig::train;
 using T = TrainConfig;
-constexpr const char* kSchedule = "leave it out";
-
-std::string refuse_empty(SettingValue& value, std::vector<std::string>&) {
-  return std::get<std::string>(value).empty() ? "not empty" : "";
-}
 
 void add_data(SettingTable& t) {
   t.section("data", "Data", command::kTrain);
   t.bind("data",
          kTrain,
          &T::data,
-         "Text to train on: a file, or a folder whose files are read in order of their names.")
-      .default_note("the bundled Shakespeare text");
+         "What to train on: a text file, a folder of them, the prefix NAME of a data set "
+         "(lethe data prepare), or a blend \"WEIGHT PATH WEIGHT PATH ...\".")
+      .default_note("the bundled Shakespeare text")
+      .on_resume(OnResume::Free);
+  t.bind_enum("long-documents",
+              kTrain,
+              &T::long_documents,
+              {"auto", "split", "error"},
+              "Documents longer than a row: cut into rows, or an error; auto = an error for data "
+              "with a loss mask.");
   t.bind("valid-fraction", kTrain, &T::valid_fraction, "Share of the text kept for validation.")
       .at_least(0)
       .below(1)
@@ -34,13 +37,29 @@ void add_data(SettingTable& t) {
 }
 
 void add_run(SettingTable& t) {
-  t.section("train", "Run", command::kTrain);
+  t.section("train", "Run", command::kTrain, OnResume::Free);
   t.bind("output", kTrain, &T::output, "Folder of the run: record, model, report.")
       .note("not empty")
       .refine(refuse_empty);
-  t.bind("overwrite", kTrain, &T::overwrite, "Replace an earlier run in --output.");
-  t.bind("train-iters", kTrain, &T::train_iters, "Steps.").required().at_least(1);
-  t.bind("max-seconds", kTrain, &T::max_seconds, "Stop after this time; 0 = no limit.").at_least(0);
+  t.bind("overwrite", kTrain, &T::overwrite, "Replace an earlier run, or data set, of that name.")
+      .on_resume(OnResume::Session)
+      .commands(command::kTrain | command::kPrepare);
+  t.rows().back().set = [](RunConfig& c, const SettingValue& value) {
+    c.train.overwrite = c.prepare.overwrite = std::get<bool>(value);
+  };
+  t.bind("train-iters", kTrain, &T::train_iters, "Steps.")
+      .required()
+      .at_least(1)
+      .on_resume(OnResume::Changeable);
+  t.bind("max-seconds", kTrain, &T::max_seconds, "Save and stop after this time; 0 = no limit.")
+      .at_least(0)
+      .on_resume(OnResume::Session);
+  t.bind("exit-interval",
+         kTrain,
+         &T::exit_interval,
+         "Save and stop after a step divisible by this; 0 = no.")
+      .at_least(0)
+      .on_resume(OnResume::Session);
   t.bind("eval-interval",
          kTrain,
          &T::eval_interval,
@@ -48,8 +67,10 @@ void add_run(SettingTable& t) {
       .at_least(0);
   t.bind("eval-iters", kTrain, &T::eval_iters, "Microbatches per evaluation.").at_least(1);
   t.bind("log-interval", kTrain, &T::log_interval, "Steps between progress lines.").at_least(1);
+  t.bind("tensorboard", kTrain, &T::tensorboard, "Event files in OUTPUT/tensorboard.");
   t.bind("seed", kTrain, &T::seed, "Seed of initialisation, data order and generation.")
       .at_least(0)
+      .on_resume(OnResume::Same)
       .commands(command::kTrain | command::kGenerate);
   t.rows().back().set = [](RunConfig& c, const SettingValue& value) {
     c.train.seed = c.generate.seed = std::get<int64_t>(value);
@@ -65,13 +86,39 @@ void add_run(SettingTable& t) {
 }
 
 void add_optimizer(SettingTable& t) {
-  t.section("train", "Optimizer", command::kTrain);
-  t.constant("optimizer", std::string("adamw"), "Optimizer.", kSchedule)
-      .choices({"adamw"}, {"muon"});
+  t.section("train", "Optimizer", command::kTrain, OnResume::Changeable);
+  t.bind_enum("optimizer",
+              kTrain,
+              &T::optimizer,
+              {"adamw", "muon"},
+              "Update rule of the matrices; vectors, embedding and heads are AdamW's.")
+      .on_resume(OnResume::Same);
+  t.bind("bf16",
+         kTrain,
+         &T::bf16,
+         "Store parameters as bfloat16 beside float32 masters; what must stay float32 does.")
+      .on_resume(OnResume::Same);
   t.bind("lr", kTrain, &T::lr, "Peak learning rate.").required().above(0);
   t.bind("min-lr", kTrain, &T::min_lr, "Learning rate of the last step.").at_least(0).note("<= lr");
-  t.constant("lr-decay-style", std::string("cosine"), "From lr to min_lr.", kSchedule)
-      .choices({"cosine"}, {"constant", "linear", "inverse-square-root", "WSD"});
+  t.bind_enum("lr-decay-style",
+              kTrain,
+              &T::lr_decay_style,
+              {"constant", "linear", "cosine", "WSD"},
+              "From lr to min_lr after the warm-up; WSD stays at lr until its decay.");
+  t.bind("lr-decay-iters",
+         kTrain,
+         &T::lr_decay_iters,
+         "Step at which min_lr is reached; 0 = train_iters.")
+      .at_least(0)
+      .note("> lr_warmup_iters");
+  t.bind("lr-wsd-decay-iters", kTrain, &T::lr_wsd_decay_iters, "Steps of WSD's decay.")
+      .at_least(0)
+      .note(">= 1 for WSD");
+  t.bind_enum("lr-wsd-decay-style",
+              kTrain,
+              &T::lr_wsd_decay_style,
+              {"linear", "cosine", "exponential"},
+              "Course of WSD's decay.");
   t.bind("lr-warmup-iters", kTrain, &T::lr_warmup_iters, "Steps of linear warm-up.")
       .at_least(0)
       .note("< train_iters");
@@ -80,11 +127,20 @@ void add_optimizer(SettingTable& t) {
   t.bind("adam-beta1", kTrain, &T::adam_beta1, "Decay of the first moment.").at_least(0).below(1);
   t.bind("adam-beta2", kTrain, &T::adam_beta2, "Decay of the second moment.").at_least(0).below(1);
   t.bind("adam-eps", kTrain, &T::adam_eps, "Added to the root of the second moment.").above(0);
+  t.bind("muon-momentum", kTrain, &T::muon_momentum, "Decay of Muon's momentum.")
+      .at_least(0)
+      .below(1);
+  t.bind("muon-update-rms", kTrain, &T::muon_update_rms, "Root mean square of Muon's update.")
+      .above(0);
+  t.bind("muon-split-heads",
+         kTrain,
+         &T::muon_split_heads,
+         "Muon works on each query head's rows on their own.");
   t.bind("clip-grad", kTrain, &T::clip_grad, "Bound of the gradient norm; 0 = off.").at_least(0);
 }
 
 void add_losses(SettingTable& t) {
-  t.section("train", "Losses", command::kTrain);
+  t.section("train", "Losses", command::kTrain, OnResume::Changeable);
   t.bind("dsa-indexer-loss-coeff",
          kTrain,
          &T::indexer_loss_coeff,
@@ -110,6 +166,12 @@ void add_losses(SettingTable& t) {
   t.bind("train-only-indexer", kTrain, &T::train_only_indexer, "Freeze everything but the indexer.")
       .note("needs a ratio-4 layer and the indexer's loss");
   t.bind("mtp-loss-scaling-factor", kTrain, &T::mtp_loss_coeff, "Weight of the MTP losses' mean.")
+      .at_least(0);
+  t.bind("mtp-loss-scaling-factor-decayed",
+         kTrain,
+         &T::mtp_loss_coeff_decayed,
+         "Weight of the MTP losses from the first step of the learning rate's decay.")
+      .default_note("mtp_loss_scaling_factor")
       .at_least(0);
   t.bind("moe-aux-loss-coeff",
          kTrain,
@@ -140,36 +202,6 @@ void add_train_settings(SettingTable& t) {
   add_run(t);
   add_optimizer(t);
   add_losses(t);
-}
-
-void add_command_settings(SettingTable& t) {
-  t.section("generate", "Generation", command::kGenerate);
-  t.bind("prompt", &RunConfig::generate, &GenerateConfig::prompt, "Text to continue.")
-      .note("not empty")
-      .refine(refuse_empty);
-  t.bind("max-new-tokens",
-         &RunConfig::generate,
-         &GenerateConfig::max_new_tokens,
-         "Tokens to generate.")
-      .at_least(1);
-  t.bind("temperature",
-         &RunConfig::generate,
-         &GenerateConfig::temperature,
-         "Divides the logits; 0 = always the likeliest token.")
-      .at_least(0);
-
-  t.section("compare", "Comparison", command::kCompare);
-  t.bind_enum("dtype",
-              &RunConfig::compare,
-              &CompareConfig::dtype,
-              {"fp32", "fp64"},
-              "Element type of the computation.");
-  t.bind("json", &RunConfig::compare, &CompareConfig::json, "Rows as JSON, for programs.");
-
-  t.section("docs", "Reference pages", command::kDocs);
-  t.bind("out", &RunConfig::docs, &DocsConfig::out, "Folder to write to.")
-      .note("not empty")
-      .refine(refuse_empty);
 }
 
 }  // namespace lethe::detail

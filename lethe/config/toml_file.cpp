@@ -8,9 +8,8 @@
 #include <iterator>
 #include <set>
 
-#include <toml++/toml.h>
-
 #include "lethe/base/error.h"
+#include "lethe/config/toml_library_impl.h"
 
 namespace lethe {
 namespace {
@@ -83,6 +82,10 @@ toml::table parse_text(std::string_view text, const std::string& where) {
                       where,
                       error.source().begin.line,
                       error.description());
+  } catch (const detail::TomlAssertionBroken&) {
+    fail<ConfigError>(
+        "{} [toml]: must be TOML, got brackets or keys that cannot be read; correct the text",
+        where);
   }
 }
 

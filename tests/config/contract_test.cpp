@@ -314,5 +314,42 @@ TEST(Contract, TransformersNamesAreThoseOfTheGoldenMap) {
   }
 }
 
+// Model spec 12: what Muon updates is a stack of equal matrices, in every published size.
+TEST(Contract, MuonsMatricesDivideTheirTensors) {
+  for (const ModelConfig& config : {recipe("flash"), recipe("pro"), tiny_a(), tiny_q()})
+    for (const ParamSpec& spec : contract(config)) {
+      const int64_t rows = spec.shape.size() >= 2 ? spec.shape[spec.shape.size() - 2] : 0;
+      if (spec.kind == ParamKind::Buffer || spec.shape.size() < 2) {
+        EXPECT_EQ(spec.matrix_rows, 0) << spec.name;
+      }
+      if (spec.matrix_rows > 0) {
+        EXPECT_EQ(rows % spec.matrix_rows, 0) << spec.name;
+      }
+      if (spec.head_rows > 0) {
+        EXPECT_EQ(spec.matrix_rows % spec.head_rows, 0) << spec.name;
+      }
+    }
+}
+
+TEST(Contract, FlashHasTheMuonMatricesOfTheSpecification) {
+  const ModelConfig flash = recipe("flash");
+  int64_t experts = 0, groups = 0, overlapping = 0, heads = 0;
+  for (const ParamSpec& spec : contract(flash)) {
+    if (spec.matrix_rows == 0) continue;
+    const int64_t matrices = spec.numel() / (spec.matrix_rows * spec.shape.back());
+    if (spec.stacked) experts += matrices;
+    if (spec.name.ends_with("linear_o_group_proj")) groups += matrices;
+    if (spec.name.find("compressor.linear_w") != std::string::npos)
+      overlapping += matrices == 2 ? 1 : 0;
+    if (spec.head_rows > 0) heads += spec.matrix_rows / spec.head_rows;
+  }
+  const auto blocks = flash.num_layers + flash.num_mtp;
+  const auto csa = std::count(flash.ratios.begin(), flash.ratios.end(), kCsaRatio);
+  EXPECT_EQ(experts, blocks * flash.num_experts * 3);  // w1, w2 and w3 of each
+  EXPECT_EQ(groups, blocks * flash.o_groups);
+  EXPECT_EQ(overlapping, csa * 4);  // wkv and wgate of attention and indexer
+  EXPECT_EQ(heads, blocks * flash.heads + csa * flash.index_heads);
+}
+
 }  // namespace
 }  // namespace lethe

@@ -36,6 +36,11 @@ class Request {
     return *this;
   }
 
+  Request& from(CheckpointSettings saved) {
+    request_.checkpoint = std::move(saved);
+    return *this;
+  }
+
   Request& command(const std::string& name) {
     request_.command = name;
     return *this;
@@ -375,6 +380,111 @@ TEST(Resolve, ThePrintedConfigurationNamesSourcesAndRules) {
 
 TEST(Resolve, ResolvingTwiceGivesTheSame) {
   EXPECT_TRUE(tiny().resolve().config == tiny().resolve().config);
+}
+
+/// What a run of recipe tiny with these flags leaves in its checkpoint.
+CheckpointSettings saved_by(const Request& request) {
+  return {.text = print_config(request.resolve()),
+          .origin = "checkpoint out/checkpoints/step-0000000010",
+          .hub_kept = "{\"kept\":1}"};
+}
+
+TEST(ResolveCheckpoint, BringsEverySettingThatIsNotGiven) {
+  const CheckpointSettings saved =
+      saved_by(tiny().with("lr", {"0.01"}).with("output", {"out/mine"}).with("max-seconds", {"5"}));
+  const ResolvedSettings got =
+      Request().with("load", {"out/mine/checkpoints"}).from(saved).resolve();
+  EXPECT_EQ(got.config.train.lr, 0.01);
+  EXPECT_EQ(got.config.train.output, "out/mine");
+  EXPECT_EQ(got.config.model, recipe("tiny"));
+  EXPECT_EQ(got.config.train.max_seconds, 0);  // of that process
+  EXPECT_EQ(got.config.checkpoint.load, "out/mine/checkpoints");
+  EXPECT_EQ(got.hub_kept, "{\"kept\":1}");
+  EXPECT_EQ(got.provenance.at("lr"), "checkpoint");
+}
+
+TEST(ResolveCheckpoint, AMovedRunGoesOnWhereItLies) {
+  const CheckpointSettings saved = saved_by(tiny().with("output", {"out/mine"}));
+  const auto output_for = [&](const std::string& load) {
+    return Request().with("load", {load}).from(saved).resolve().config.train.output;
+  };
+  EXPECT_EQ(output_for("/archive/mine/checkpoints"), "/archive/mine");
+  EXPECT_EQ(output_for("copied"), "out/mine");
+}
+
+TEST(ResolveCheckpoint, WhatIsFreeMayBeGivenAnew) {
+  const ResolvedSettings got = Request()
+                                   .with("load", {"x"})
+                                   .with("output", {"out/other"})
+                                   .with("save-interval", {"7"})
+                                   .with("recipe", {"tiny"})
+                                   .from(saved_by(tiny()))
+                                   .resolve();
+  EXPECT_EQ(got.config.train.output, "out/other");
+  EXPECT_EQ(got.config.checkpoint.save_interval, 7);
+  EXPECT_TRUE(has_note(got, "recipe tiny is not used"));
+}
+
+TEST(ResolveCheckpoint, EveryDifferingKeyIsNamed) {
+  const Request request = Request()
+                              .with("load", {"x"})
+                              .with("lr", {"0.5"})
+                              .with("hidden-size", {"64"})
+                              .with("seed", {"7"})
+                              .from(saved_by(tiny().with("seed", {"3"})));
+  const std::string error = request.error();
+  EXPECT_TRUE(has(error, "--lr [E-CKPT-CONFIG]: must be lr = ")) << error;
+  EXPECT_TRUE(has(error, "--allow-setting-changes")) << error;
+  EXPECT_TRUE(has(error, "--hidden-size [E-CKPT-CONFIG]: must be hidden_size = ")) << error;
+  EXPECT_TRUE(has(error, "--seed [E-CKPT-CONFIG]: must be seed = 3 as in checkpoint out/"))
+      << error;
+  EXPECT_TRUE(has(error, "--finetune")) << error;
+}
+
+TEST(ResolveCheckpoint, TheSameValueMayBeRepeatedAndASchedulesMayBeChangedOnPurpose) {
+  const CheckpointSettings saved = saved_by(tiny().with("lr", {"0.01"}));
+  EXPECT_EQ(Request().with("load", {"x"}).with("lr", {"1e-2"}).from(saved).error(), "accepted");
+  const Request changed =
+      Request().with("load", {"x"}).with("lr", {"0.5"}).with("allow-setting-changes", {"true"});
+  EXPECT_EQ(Request(changed).from(saved).resolve().config.train.lr, 0.5);
+  EXPECT_TRUE(has(Request(changed).with("optimizer", {"muon"}).from(saved).error(),
+                  "--optimizer [E-CKPT-CONFIG]"));
+}
+
+TEST(ResolveCheckpoint, FinetuneTakesTheShapeOnly) {
+  const CheckpointSettings saved = saved_by(tiny().with("lr", {"0.01"}).with("num-experts", {"4"}));
+  const ResolvedSettings got = Request()
+                                   .with("load", {"x"})
+                                   .with("finetune", {"true"})
+                                   .with("recipe", {"tiny"})
+                                   .from(saved)
+                                   .resolve();
+  EXPECT_EQ(got.config.model.num_experts, 4);
+  EXPECT_EQ(got.config.train.lr, tiny().resolve().config.train.lr);
+}
+
+TEST(ResolveCheckpoint, TheRequestIsFoundInFilesAndOnTheCommandLine) {
+  SettingsRequest request;
+  EXPECT_EQ(requested_checkpoint(request).folder, "");
+  request.command_line.push_back(
+      {.name = "load", .words = {"there"}, .shown = "--load", .origin = kCommandLineOrigin});
+  request.command_line.push_back({.name = "allow-fallback-checkpoint",
+                                  .words = {"true"},
+                                  .shown = "--allow-fallback-checkpoint",
+                                  .origin = kCommandLineOrigin});
+  EXPECT_EQ(requested_checkpoint(request).folder, "there");
+  EXPECT_TRUE(requested_checkpoint(request).allow_fallback);
+}
+
+TEST(ResolveSchedules, TheirRulesAreChecked) {
+  EXPECT_TRUE(has(tiny().with("lr-decay-iters", {"1"}).with("lr-warmup-iters", {"5"}).error(),
+                  "--lr-decay-iters [T7]"));
+  EXPECT_TRUE(has(tiny().with("lr-decay-style", {"WSD"}).error(), "--lr-wsd-decay-iters [T8]"));
+  EXPECT_EQ(tiny().with("lr-decay-style", {"WSD"}).with("lr-wsd-decay-iters", {"10"}).error(),
+            "accepted");
+  EXPECT_TRUE(has(tiny().with("save-retain-interval", {"150"}).error(),
+                  "--save-retain-interval [T9]: must be a multiple of save_interval = 100"));
+  EXPECT_TRUE(has(tiny().with("muon-momentum", {"0.9"}).error(), "--muon-momentum [U]"));
 }
 
 }  // namespace
