@@ -1,82 +1,60 @@
 #include "lethe/report/run_record.h"
 
-#include <fstream>
-#include <string>
-
 #include "lethe/base/error.h"
+#include "lethe/report/event_lines.h"
 
 namespace lethe::report {
 namespace {
 
 using Object = RunRecord::Object;
 
-/// The event of one line; throws DataError for a line that is not an event.
-std::string event_of(const Object& line, const std::filesystem::path& path, int64_t number) {
-  LETHE_CHECK(
-      DataError,
-      line.is_object() && line.contains("event") && line["event"].is_string(),
-      "run record: line {} of '{}' must be a JSON object with a text field 'event', got '{}'; "
-      "is this a run record?",
-      number,
-      path.string(),
-      line.is_discarded() ? "no JSON" : line.dump().substr(0, 60));
-  return line["event"];
+double step_of(const Object& entry) {
+  return entry["step"].get<double>();
 }
 
-void check_step(const Object& line, const std::filesystem::path& path, int64_t number) {
-  LETHE_CHECK(DataError,
-              line.contains("step") && line["step"].is_number(),
-              "run record: line {} of '{}' must have a number 'step', got '{}'",
-              number,
-              path.string(),
-              line.dump().substr(0, 60));
+/// Leaves out what a run that was killed had written beyond the checkpoint it went on from.
+void drop_from(std::vector<Object>& entries, double step) {
+  while (!entries.empty() && step_of(entries.back()) >= step) entries.pop_back();
 }
 
-void add(RunRecord& record, Object line, const std::filesystem::path& path, int64_t number) {
-  const std::string event = event_of(line, path, number);
+void add(RunRecord& record, const EventLines& file, EventLine line) {
   LETHE_CHECK(DataError,
-              number > 1 || event == "start",
+              line.number > 1 || line.event == "start",
               "run record: the first event of '{}' must be 'start', got '{}'",
-              path.string(),
-              event);
-  line.erase("event");
-  if (event == "start") {
-    record.start = std::move(line);
-  } else if (event == "end") {
-    record.end = std::move(line);
-  } else if (event == "step") {
-    check_step(line, path, number);
-    record.steps.push_back(std::move(line));
-  } else if (event == "eval") {
-    check_step(line, path, number);
-    record.evals.push_back(std::move(line));
+              file.path.string(),
+              line.event);
+  if (line.event == "start") {
+    record.start = std::move(line.fields);
+  } else if (line.event == "end") {
+    record.end = std::move(line.fields);
+  } else if (line.event == "step") {
+    require_number(file, line, "step");
+    drop_from(record.steps, step_of(line.fields));
+    drop_from(record.evals, step_of(line.fields));
+    record.end = nullptr;
+    record.steps.push_back(std::move(line.fields));
+  } else if (line.event == "eval") {
+    require_number(file, line, "step");
+    drop_from(record.evals, step_of(line.fields));
+    record.evals.push_back(std::move(line.fields));
   }
 }
 
 }  // namespace
 
 RunRecord read_run_record(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  LETHE_CHECK(
-      DataError, file.good(), "run record: cannot read '{}'; does it exist?", path.string());
+  const EventLines file{.path = path, .what = "run record"};
   RunRecord record;
-  std::string text;
-  int64_t number = 0;
-  while (std::getline(file, text)) {
-    ++number;
-    Object line = Object::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (line.is_discarded() &&
-        file.eof()) {  // no newline after it: the run was killed while it wrote
-      record.cut_off = true;
-      break;
-    }
-    add(record, std::move(line), path, number);
-  }
+  int64_t num_lines = 0;
+  record.cut_off = read_event_lines(file, [&](EventLine line) {
+    num_lines = line.number;
+    add(record, file, std::move(line));
+  });
   LETHE_CHECK(DataError,
               !record.start.is_null(),
               "run record: '{}' must begin with a 'start' event, got {} complete lines",
               path.string(),
-              record.cut_off ? number - 1 : number);
+              num_lines);
   return record;
 }
 

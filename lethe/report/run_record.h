@@ -17,6 +17,8 @@ struct RunRecord {
   bool cut_off = false;  // the last line was incomplete
 };
 
+/// Of a step that is there twice, since a run was killed and went on from a checkpoint before it,
+/// the later line counts, and what the killed process had written from there on is left out.
 /// Throws DataError as make_report says.
 RunRecord read_run_record(const std::filesystem::path& path);
 

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "support/temp_folder.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -34,16 +35,6 @@ std::string step_line(int step, double loss) {
 /// A folder of the running test, removed with it.
 class HtmlReport : public testing::Test {
  protected:
-  void SetUp() override {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    root_ = fs::path(testing::TempDir()) / (std::string("lethe_report_") + info->name());
-    folder_ = root_;
-    fs::remove_all(root_);
-    fs::create_directories(folder_);
-  }
-
-  void TearDown() override { fs::remove_all(root_); }
-
   [[nodiscard]] fs::path record() const { return folder_ / "record.jsonl"; }
 
   [[nodiscard]] fs::path output() const { return folder_ / "report.html"; }
@@ -67,8 +58,8 @@ class HtmlReport : public testing::Test {
     return "no error";
   }
 
-  fs::path root_;
-  fs::path folder_;  // of the record and the page; its name is the page's title
+  test::TempFolder root_;
+  fs::path folder_ = root_.path();  // of the record and the page; its name is the page's title
 };
 
 /// The JSON that page.js draws from.
