@@ -2,42 +2,10 @@
 
 #include <cstring>
 
-#include "lethe/base/error.h"
-#include "lethe/core/describe.h"
+#include "lethe/checkpoint/stored_type_impl.h"
 #include "lethe/io/safetensors.h"
 
 namespace lethe {
-namespace {
-
-// The element types that both sides know as plain numbers.
-constexpr std::pair<StoredDtype, at::ScalarType> kTypes[] = {{StoredDtype::F64, at::kDouble},
-                                                             {StoredDtype::F32, at::kFloat},
-                                                             {StoredDtype::BF16, at::kBFloat16},
-                                                             {StoredDtype::F16, at::kHalf},
-                                                             {StoredDtype::I64, at::kLong},
-                                                             {StoredDtype::I32, at::kInt},
-                                                             {StoredDtype::U8, at::kByte},
-                                                             {StoredDtype::I8, at::kChar}};
-
-at::ScalarType tensor_type(const std::string& path, const StoredTensor& stored) {
-  for (const auto& [on_disk, in_memory] : kTypes)
-    if (on_disk == stored.dtype) return in_memory;
-  fail<CheckpointError>(
-      "{} [E-ST-DTYPE]: {} must hold plain numbers, got {}; dequantise the file first",
-      path,
-      stored.name,
-      dtype_name(stored.dtype));
-}
-
-StoredDtype stored_type(const std::string& name, const at::Tensor& t) {
-  for (const auto& [on_disk, in_memory] : kTypes)
-    if (in_memory == t.scalar_type()) return on_disk;
-  fail<DtypeError>("safetensors: {} must be of a type the format has, got {}; cast it first",
-                   name,
-                   dtype_text(t));
-}
-
-}  // namespace
 
 struct TensorFile::Impl {
   SafetensorsFile file;
@@ -68,7 +36,7 @@ std::vector<int64_t> TensorFile::shape(const std::string& name) const {
 at::Tensor TensorFile::read(const std::string& name) const {
   const StoredTensor& stored = impl_->file.at(name);
   const at::Tensor out =
-      at::empty(stored.shape, at::TensorOptions().dtype(tensor_type(path(), stored)));
+      at::empty(stored.shape, at::TensorOptions().dtype(detail::tensor_type(path(), stored)));
   const auto bytes = impl_->file.bytes(stored);
   if (!bytes.empty()) std::memcpy(out.data_ptr(), bytes.data(), bytes.size());
   return out;
@@ -81,8 +49,10 @@ void write_tensor_file(const std::string& path,
   for (const auto& [name, tensor] : tensors) {
     kept.push_back(tensor.contiguous());
     const auto* data = static_cast<const std::byte*>(kept.back().const_data_ptr());
-    to_store.push_back(
-        {name, stored_type(name, tensor), tensor.sizes().vec(), {data, kept.back().nbytes()}});
+    to_store.push_back({name,
+                        detail::stored_type(name, tensor),
+                        tensor.sizes().vec(),
+                        {data, kept.back().nbytes()}});
   }
   write_safetensors(path, to_store, {{"format", "pt"}});
 }

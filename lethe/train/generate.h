@@ -1,19 +1,21 @@
 #pragma once
 
 #include <functional>
-#include <string>
+#include <string_view>
 
 #include "lethe/config/run_config.h"
+#include "lethe/data/tokenizer.h"
 #include "lethe/model/deepseek_v4.h"
 
 namespace lethe {
 
-/// Samples bytes after the prompt, one full forward per byte, and hands each to `emit` as it comes.
-/// temperature 0 takes the likeliest byte (on equal logits the smaller). The same seed gives the
-/// same bytes for a fixed thread count. Throws ConfigError when the model's vocabulary is not bytes
-/// or the prompt is empty.
+/// Samples tokens after the prompt (data/sampling.h), one full forward per token, and hands the
+/// bytes of each to `emit` as they come; only tokens of the tokenizer are drawn. The same seed
+/// gives the same text for a fixed thread count. Throws ConfigError when the prompt has no token or
+/// a sampling setting is out of range.
 void generate(const DeepseekV4& model,
+              const Tokenizer& tokenizer,
               const GenerateConfig& config,
-              const std::function<void(char)>& emit);
+              const std::function<void(std::string_view)>& emit);
 
 }  // namespace lethe

@@ -31,7 +31,7 @@ StepCounts count_labels(std::span<const Batch> micro_batches, int64_t num_mtp) {
   return counts;
 }
 
-LossFactors loss_factors(const TrainConfig& train, const StepCounts& counts) {
+LossFactors loss_factors(const TrainConfig& train, const StepCounts& counts, double mtp_weight) {
   LossFactors factors{.main = share(1, counts.main),
                       .indexer = share(train.indexer_loss_coeff.value_or(0), counts.tokens),
                       .balance = share(train.balance_loss_coeff, counts.micro_batches),
@@ -41,8 +41,7 @@ LossFactors loss_factors(const TrainConfig& train, const StepCounts& counts) {
                       .teacher = train.indexer_teacher,
                       .balance_hash_layers = train.balance_hash_layers};
   for (const int64_t count : counts.mtp)
-    factors.mtp.push_back(
-        share(train.mtp_loss_coeff / static_cast<double>(counts.mtp.size()), count));
+    factors.mtp.push_back(share(mtp_weight / static_cast<double>(counts.mtp.size()), count));
   return factors;
 }
 

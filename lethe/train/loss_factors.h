@@ -20,7 +20,8 @@ struct StepCounts {
 /// large batch whatever the division (model spec 8.1, 10).
 StepCounts count_labels(std::span<const Batch> micro_batches, int64_t num_mtp);
 
-/// The factors of spec 1 8-10 for these counts. A loss without a counted label gets factor 0.
-LossFactors loss_factors(const TrainConfig& train, const StepCounts& counts);
+/// The factors of spec 1 8-10 for these counts, with the MTP weight of the step
+/// (plan/loss_schedule.h). A loss without a counted label gets factor 0.
+LossFactors loss_factors(const TrainConfig& train, const StepCounts& counts, double mtp_weight);
 
 }  // namespace lethe

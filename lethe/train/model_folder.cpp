@@ -8,6 +8,7 @@
 #include "lethe/checkpoint/tensor_file.h"
 #include "lethe/config/hub_config.h"
 #include "lethe/config/validate.h"
+#include "lethe/data/byte_text.h"
 #include "lethe/io/atomic_file.h"
 
 namespace lethe {
@@ -16,17 +17,47 @@ namespace fs = std::filesystem;
 
 std::string write_model_folder(const DeepseekV4& model,
                                const fs::path& folder,
-                               const std::string& hub_kept) {
+                               const std::string& hub_kept,
+                               const std::string& tokenizer) {
   fs::path unfinished = folder;
   unfinished += ".tmp";
-  fs::remove_all(unfinished);
-  ensure_writable_folder(unfinished.string());
-  export_hub_weights(model.config(), model.params(), (unfinished / "model.safetensors").string());
-  write_file_atomically((unfinished / "config.json").string(),
-                        write_hub_config(model.config(), hub_kept));
-  fs::remove_all(folder);
-  fs::rename(unfinished, folder);
+  try {
+    fs::remove_all(unfinished);
+    ensure_writable_folder(unfinished.string());
+    export_hub_weights(model.config(), model.params(), (unfinished / "model.safetensors").string());
+    write_file_atomically((unfinished / "config.json").string(),
+                          write_hub_config(model.config(), hub_kept));
+    if (!tokenizer.empty()) write_file_atomically(unfinished / "tokenizer.json", tokenizer);
+    fs::remove_all(folder);
+    fs::rename(unfinished, folder);
+  } catch (const fs::filesystem_error& error) {
+    fail<DataError>("{}: the model's folder must be writable, got '{}'; check its permissions",
+                    folder.string(),
+                    error.what());
+  }
   return folder.string();
+}
+
+Tokenizer read_tokenizer(const fs::path& folder,
+                         const std::string& given,
+                         const ModelConfig& config) {
+  const fs::path own = folder / "tokenizer.json";
+  const bool from_file = !given.empty() || fs::exists(own);
+  LETHE_CHECK(ConfigError,
+              from_file || config.vocab_size == kByteVocab,
+              "--tokenizer: must name the tokenizer.json of this model, got none and {} tokens, "
+              "which are not bytes; the hub's folder of the model has the file",
+              config.vocab_size);
+  Tokenizer tokenizer =
+      from_file ? Tokenizer::from_file(given.empty() ? own : fs::path(given)) : Tokenizer::bytes();
+  LETHE_CHECK(
+      ConfigError,
+      tokenizer.vocab_size() <= config.vocab_size,
+      "--tokenizer: must have at most the model's {} tokens, got {}; is it the tokenizer of "
+      "another model?",
+      config.vocab_size,
+      tokenizer.vocab_size());
+  return tokenizer;
 }
 
 ModelConfig read_model_config(const fs::path& folder) {

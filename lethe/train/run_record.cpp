@@ -1,9 +1,14 @@
 #include "lethe/train/run_record.h"
 
 #include <cmath>
+#include <filesystem>
+#include <span>
 
 #include <nlohmann/json.hpp>
 
+#include "lethe/base/error.h"
+#include "lethe/io/atomic_file.h"
+#include "lethe/io/checksum.h"
 #include "lethe/io/line_file.h"
 
 namespace lethe {
@@ -54,10 +59,39 @@ Json train_facts(const TrainConfig& t) {
 struct RunRecord::Impl {
   LineFile file;
 
-  void write(const Json& object) { file.append(object.dump()); }
+  RecordMark mark;
+
+  void write(const Json& object) {
+    const std::string line = object.dump(-1, ' ', false, Json::error_handler_t::replace);
+    file.append(line);
+    const std::string written = line + "\n";
+    mark.crc = crc32c(std::as_bytes(std::span(written)), mark.crc);
+    mark.num_bytes += std::ssize(written);
+  }
 };
 
-RunRecord::RunRecord(const std::string& path) : impl_(new Impl{LineFile(path)}) {}
+RunRecord::RunRecord(const std::string& path) : impl_(new Impl{LineFile(path), {}}) {}
+
+RunRecord::RunRecord(const std::string& path, const RecordMark& mark) {
+  const std::string text = read_text_file(path);
+  const auto wanted = static_cast<size_t>(mark.num_bytes);
+  const bool begins =
+      text.size() >= wanted && crc32c(std::as_bytes(std::span(text.data(), wanted))) == mark.crc;
+  LETHE_CHECK(DataError,
+              begins,
+              "{}: must begin with the {} bytes that the checkpoint knows, got another record; it "
+              "belongs to another run, go on in another folder with --output",
+              path,
+              mark.num_bytes);
+  std::error_code error;
+  std::filesystem::resize_file(path, wanted, error);
+  LETHE_CHECK(DataError,
+              !error,
+              "{}: must be writable, got '{}'; check its permissions",
+              path,
+              error.message());
+  impl_.reset(new Impl{LineFile(path), mark});
+}
 
 RunRecord::~RunRecord() = default;
 
@@ -70,7 +104,9 @@ void RunRecord::start(const Start& facts) {
             {"parameter_bytes", facts.parameter_bytes},
             {"train_tokens", facts.train_tokens},
             {"valid_tokens", facts.valid_tokens},
-            {"threads", facts.threads}};
+            {"unit", facts.text_unit},
+            {"threads", facts.threads},
+            {"settings", facts.settings}};
   put(line, "bigram_entropy", facts.bigram_loss);
   impl_->write(line);
 }
@@ -87,6 +123,10 @@ void RunRecord::step(const StepReport& report) {
   line["saved_bytes"] = report.saved_bytes;
   line["live_bytes"] = report.live_bytes;
   line["peak_bytes"] = report.peak_bytes;
+  Json parts;
+  for (size_t c = 0; c < kNumByteCategories; ++c)
+    parts[name_of(static_cast<ByteCategory>(c))] = report.at_peak[c];
+  line["peak_by"] = std::move(parts);
   impl_->write(line);
 }
 
@@ -100,6 +140,15 @@ void RunRecord::end(int64_t step, const std::string& reason, double seconds) {
   Json line{{"event", "end"}, {"step", step}, {"reason", reason}};
   put(line, "seconds", seconds);
   impl_->write(line);
+}
+
+RecordMark RunRecord::sync() {
+  impl_->file.sync();
+  return impl_->mark;
+}
+
+RecordMark RunRecord::mark() const {
+  return impl_->mark;
 }
 
 }  // namespace lethe

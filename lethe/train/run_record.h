@@ -1,11 +1,14 @@
 #pragma once
 
+#include <array>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lethe/config/run_config.h"
+#include "lethe/core/byte_accounting.h"
 
 namespace lethe {
 
@@ -21,22 +24,37 @@ struct StepReport {
   double tokens_per_second = 0;
   int64_t saved_bytes =
       0;  // activations alive when the loss is formed: live - parameters - gradients - optimizer
-  int64_t live_bytes = 0;  // all tensors at the end of the step
-  int64_t peak_bytes = 0;  // all tensors, highest of the step
+  int64_t live_bytes = 0;                             // all tensors at the end of the step
+  int64_t peak_bytes = 0;                             // all tensors, highest of the step
+  std::array<int64_t, kNumByteCategories> at_peak{};  // its parts by category; sums to peak_bytes
 };
 
-/// The run record: JSON lines, appended and flushed as the run goes.
+/// The first bytes of a run record, as a checkpoint remembers them.
+struct RecordMark {
+  int64_t num_bytes = 0;
+  uint32_t crc = 0;  // CRC-32C
+  bool operator==(const RecordMark&) const = default;
+};
+
+/// The run record: JSON lines, appended and flushed as the run goes. It says what was computed, and
+/// but for tokens_per_second and seconds it is the same however often the run was interrupted.
 ///   {"event":"start", ...}, {"event":"step", ...}, {"event":"eval", ...}, {"event":"end", ...}
 class RunRecord final {
  public:
   /// Creates the file; a DataError names a path that cannot be written.
   explicit RunRecord(const std::string& path);
+
+  /// Goes on behind the first bytes of an earlier record; what stands behind them is cut off.
+  /// DataError when the file does not begin with them.
+  RunRecord(const std::string& path, const RecordMark& mark);
   ~RunRecord();
   RunRecord(const RunRecord&) = delete;
   RunRecord& operator=(const RunRecord&) = delete;
 
   struct Start {
     const RunConfig& config;
+    std::string text_unit;                        // "byte" | "token": what a loss is per
+    std::map<std::string, std::string> settings;  // every resolved setting, as text
     int64_t parameters = 0;
     int64_t trained_parameters = 0;
     int64_t parameter_bytes = 0;
@@ -49,8 +67,14 @@ class RunRecord final {
   void start(const Start& facts);
   void step(const StepReport& report);
   void eval(int64_t step, double valid_loss);
-  /// reason: "finished", "max-seconds", "signal", "numeric-error"
+  /// reason: "finished", "max-seconds", "exit-interval", "signal", "numeric-error"
   void end(int64_t step, const std::string& reason, double seconds);
+
+  /// All that is written by now; it is on the device when the call returns.
+  [[nodiscard]] RecordMark sync();
+
+  /// All that is written by now.
+  [[nodiscard]] RecordMark mark() const;
 
  private:
   struct Impl;

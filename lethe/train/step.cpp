@@ -7,6 +7,8 @@
 #include "lethe/core/byte_accounting.h"
 #include "lethe/ops/router_bias.h"
 #include "lethe/optim/grad_norm.h"
+#include "lethe/optim/group_parameters.h"
+#include "lethe/optim/group_table.h"
 #include "lethe/train/loss_factors.h"
 
 namespace lethe {
@@ -16,18 +18,10 @@ MicroBatch to_micro_batch(const Batch& batch, const ModelConfig& config) {
   return make_micro_batch(batch.ids, batch.labels, batch.cu_seqlens, config.ratios);
 }
 
-int64_t gradient_bytes(const ParamStore& params) {
-  int64_t sum = 0;
-  for (size_t i = 0; i < params.size(); ++i)
-    if (const at::Tensor& grad = params.value(i).grad(); grad.defined())
-      sum += static_cast<int64_t>(grad.nbytes());
-  return sum;
-}
-
-int64_t saved_activation_bytes(const ParamStore& params) {
+int64_t saved_activation_bytes() {
   const ByteReport now = bytes();
   return now.live - now.live_of(ByteCategory::Parameters) - now.live_of(ByteCategory::Optimizer) -
-         gradient_bytes(params);
+         now.live_of(ByteCategory::Gradients);
 }
 
 // The sums of one step, over its micro-batches.
@@ -85,24 +79,30 @@ void update_router_biases(const DeepseekV4& model, const RunTally& tally, double
       ops::update_router_bias(biases[i], tally.expert_counts[i], rate);
 }
 
+// The model on the meta device, with its trained parameters chosen.
+std::unique_ptr<DeepseekV4> shapes_only(const RunConfig& config) {
+  auto model = std::make_unique<DeepseekV4>(
+      config.model,
+      ParamPlacement{.float_type = config.train.bf16 ? ParamPlacement::Float::Bf16
+                                                     : ParamPlacement::Float::Fp32,
+                     .device = ParamPlacement::Device::Meta});
+  choose_trained(*model, config.train);
+  return model;
+}
+
 }  // namespace
 
 std::vector<ParameterGroup> optimizer_groups(const ParamStore& params, const TrainConfig& train) {
-  std::vector<std::string> names;
-  Tensors tensors;
-  for (size_t i = 0; i < params.size(); ++i) {
-    if (!params.value(i).requires_grad()) continue;
-    names.push_back(params.row(i).name);
-    tensors.push_back(params.value(i));
-  }
-  auto groups =
-      group_by_weight_decay(names, tensors, {.vectors = 0, .matrices = train.weight_decay});
-  for (ParameterGroup& group : groups) {
-    group.beta1 = train.adam_beta1;
-    group.beta2 = train.adam_beta2;
-    group.eps = train.adam_eps;
-  }
-  return groups;
+  return group_parameters(
+      params,
+      {.kind = train.optimizer == TrainOptimizer::Muon ? OptimizerKind::Muon : OptimizerKind::AdamW,
+       .weight_decays = {.muon_matrices = train.weight_decay, .adamw_matrices = train.weight_decay},
+       .adam_beta1 = train.adam_beta1,
+       .adam_beta2 = train.adam_beta2,
+       .adam_eps = train.adam_eps,
+       .muon_momentum = train.muon_momentum,
+       .muon_update_rms = train.muon_update_rms,
+       .muon_split_heads = train.muon_split_heads});
 }
 
 void choose_trained(DeepseekV4& model, const TrainConfig& train) {
@@ -113,36 +113,56 @@ void choose_trained(DeepseekV4& model, const TrainConfig& train) {
   });
 }
 
+std::string optimizer_table(const RunConfig& config) {
+  const auto model = shapes_only(config);
+  return group_table_text(group_table(optimizer_groups(model->params(), config.train)));
+}
+
+SizePrediction predict_sizes(const RunConfig& config) {
+  const auto model = shapes_only(config);
+  const ParamStore& params = model->params();
+  SizePrediction sizes;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const at::Tensor& value = params.value(i);
+    sizes.parameters += static_cast<int64_t>(value.nbytes());
+    if (value.requires_grad()) sizes.gradients += value.numel() * int64_t{sizeof(float)};
+  }
+  for (const GroupLine& line : group_table(optimizer_groups(params, config.train)))
+    sizes.optimizer += line.state_bytes();
+  return sizes;
+}
+
 StepReport run_step(DeepseekV4& model,
-                    AdamW& optimizer,
+                    Optimizer& optimizer,
                     std::span<const Batch> micro_batches,
                     const TrainConfig& train,
-                    double learning_rate) {
+                    const StepSchedule& schedule) {
   const StepCounts counts = count_labels(micro_batches, model.config().num_mtp);
-  const LossFactors factors = loss_factors(train, counts);
-  StepReport report{.learning_rate = learning_rate};
+  const LossFactors factors = loss_factors(train, counts, schedule.mtp_weight);
+  StepReport report{.learning_rate = schedule.learning_rate};
   RunTally tally = model.make_tally();
   StepSums sums;
   reset_peak();
   optimizer.drop_gradients();
   for (const Batch& batch : micro_batches) {
-    const ByteTag tag(ByteCategory::Activations);
     const MicroBatch micro = to_micro_batch(batch, model.config());
     ModelOutput out = model.forward(micro, factors, tally);
-    report.saved_bytes = std::max(report.saved_bytes, saved_activation_bytes(model.params()));
+    report.saved_bytes = std::max(report.saved_bytes, saved_activation_bytes());
     check_finite(out);
     add(sums, out);
     out.total.backward();
   }
   fill_losses(report, sums, counts, tally, factors, model.config());
   report.grad_norm = grad_norm(optimizer.groups());
-  optimizer.step(learning_rate,
+  optimizer.step(schedule.learning_rate,
                  train.clip_grad > 0 ? clip_coefficient(report.grad_norm, train.clip_grad) : 1.0);
-  optimizer.drop_gradients();
-  if (train.router_bias_rate > 0) update_router_biases(model, tally, train.router_bias_rate);
+  // Above an indexer the scores carry gradients although no router trains.
+  if (train.router_bias_rate > 0 && !train.train_only_indexer)
+    update_router_biases(model, tally, train.router_bias_rate);
   const ByteReport now = bytes();
   report.live_bytes = now.live;
   report.peak_bytes = now.peak;
+  report.at_peak = now.at_peak;
   return report;
 }
 

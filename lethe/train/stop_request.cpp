@@ -20,13 +20,15 @@ void on_signal(int number) {
 
 StopRequest::StopRequest() {
   requested = 0;
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
+  for (const int number : {SIGINT, SIGTERM}) std::signal(number, on_signal);
+  // A terminal that closes; nohup has it ignored, and so it stays.
+  if (std::signal(SIGHUP, on_signal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);  // nobody reads the output any more: the run matters more
 }
 
 StopRequest::~StopRequest() {
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  for (const int number : {SIGINT, SIGTERM, SIGPIPE}) std::signal(number, SIG_DFL);
+  if (std::signal(SIGHUP, SIG_DFL) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
 }
 
 int StopRequest::signal() const {

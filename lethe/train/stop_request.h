@@ -2,8 +2,9 @@
 
 namespace lethe {
 
-/// While it lives, SIGINT and SIGTERM ask the run to stop after the present step instead of ending
-/// the process; a second signal ends it at once. One at a time per process.
+/// While it lives, SIGINT, SIGTERM and SIGHUP (a closed terminal; not under nohup) ask the run to
+/// stop after the present step instead of ending the process; a second signal ends it at once.
+/// SIGPIPE is ignored. One at a time per process.
 class StopRequest final {
  public:
   StopRequest();

@@ -9,22 +9,26 @@
 
 #include "lethe/base/error.h"
 #include "lethe/base/format.h"
-#include "lethe/core/byte_accounting.h"
-#include "lethe/data/batches.h"
-#include "lethe/data/bigram.h"
-#include "lethe/data/byte_text.h"
-#include "lethe/data/split.h"
+#include "lethe/base/log.h"
+#include "lethe/config/data_blend.h"
+#include "lethe/data/training_data.h"
 #include "lethe/io/atomic_file.h"
-#include "lethe/model/deepseek_v4.h"
 #include "lethe/model/init.h"
 #include "lethe/plan/learning_rate.h"
+#include "lethe/plan/loss_schedule.h"
+#include "lethe/train/checkpointing.h"
+#include "lethe/train/failure_dump.h"
+#include "lethe/train/loss_factors.h"
 #include "lethe/train/model_folder.h"
 #include "lethe/train/progress.h"
+#include "lethe/train/run_files.h"
 #include "lethe/train/step.h"
 #include "lethe/train/stop_request.h"
 
 namespace lethe {
 namespace {
+
+namespace fs = std::filesystem;
 
 using Clock = std::chrono::steady_clock;
 
@@ -32,96 +36,151 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Everything is checked before the folder is touched.
-void claim_output(const TrainConfig& train) {
-  const std::filesystem::path record = std::filesystem::path(train.output) / "run.jsonl";
-  LETHE_CHECK(ConfigError,
-              train.overwrite || !std::filesystem::exists(record),
-              "--output: '{}' must not hold a run yet, got one ({}); choose another folder, or "
-              "replace it with --overwrite",
-              train.output,
-              record.string());
-  ensure_writable_folder(train.output);
-}
-
-LearningRateSchedule schedule_of(const TrainConfig& train) {
+LearningRateSchedule rate_schedule(const TrainConfig& train) {
   LearningRateSchedule schedule{.peak = train.lr,
                                 .minimum = train.min_lr,
                                 .warmup_steps = train.lr_warmup_iters,
-                                .total_steps = train.train_iters};
+                                .total_steps = train.train_iters,
+                                .style = train.lr_decay_style,
+                                .decay_steps = train.lr_decay_iters,
+                                .wsd_decay_steps = train.lr_wsd_decay_iters,
+                                .wsd_style = train.lr_wsd_decay_style};
   check(schedule);
   return schedule;
 }
 
-void check_vocabulary(const ModelConfig& model) {
-  LETHE_CHECK(ConfigError,
-              model.vocab_size >= kByteVocab,
-              "--vocab-size: byte-level tokens need at least {} rows, got {}; use --vocab-size {}",
-              kByteVocab,
-              model.vocab_size,
-              kByteVocab);
+LossSchedule loss_schedule(const TrainConfig& train, const LearningRateSchedule& rate) {
+  LossSchedule schedule{
+      .mtp_weight = train.mtp_loss_coeff,
+      .mtp_weight_decayed = train.mtp_loss_coeff_decayed.value_or(train.mtp_loss_coeff),
+      .first_decay_step = first_decay_step(rate)};
+  check(schedule);
+  return schedule;
+}
+
+DataSettings data_settings(const RunConfig& config) {
+  const TrainConfig& t = config.train;
+  DataSettings settings{.parts = {},
+                        .valid_fraction = t.valid_fraction,
+                        .seq_length = t.seq_length,
+                        .sequences_per_batch = t.micro_batch_size,
+                        .valid_batches = t.eval_iters,
+                        .seed = static_cast<uint64_t>(t.seed),
+                        .vocab_size = config.model.vocab_size,
+                        .long_documents = t.long_documents};
+  for (BlendPart& part : parse_data_blend(t.data))
+    settings.parts.push_back({std::move(part.path), part.weight});
+  return settings;
+}
+
+ParamPlacement placement_of(const TrainConfig& train) {
+  return {.float_type = train.bf16 ? ParamPlacement::Float::Bf16 : ParamPlacement::Float::Fp32};
 }
 
 }  // namespace
 
 struct Trainer::Impl {
-  RunConfig config;
-  std::string hub_kept;
+  TrainRequest request;
+  const RunConfig& config = request.config;
   std::ostream& out;
-  LearningRateSchedule schedule;
-  ByteText text;
-  TextSplit split;
-  double bigram_loss;
-  ShuffledBatches batches;
-  std::vector<Batch> valid_batches;
-  DeepseekV4 model;
-  AdamW optimizer;
-  std::unique_ptr<RunRecord> record;
-  std::filesystem::path folder;
+  LearningRateSchedule rates = rate_schedule(config.train);
+  LossSchedule losses = loss_schedule(config.train, rates);
+  TrainingData data{data_settings(config)};
+  DeepseekV4 model{config.model, placement_of(config.train)};
+  std::unique_ptr<Optimizer> optimizer;
+  RunState state;
+  fs::path resumed_from;          // the checkpoint's folder; empty = a new run
+  RunIdentity before;             // of the run that wrote it
+  std::optional<int64_t> latest;  // what LATEST named when it was opened
+  std::string tokenizer;          // content of tokenizer.json for the model folder; empty = bytes
+  std::unique_ptr<RunFiles> files;
+  std::unique_ptr<Checkpointing> checkpoints;
   Clock::time_point begin = Clock::now();
 
-  Impl(const RunConfig& run, std::string kept, std::ostream& stream)
-      : config((check_vocabulary(run.model), run)),
-        hub_kept(std::move(kept)),
-        out(stream),
-        schedule(schedule_of(run.train)),
-        text(load_text(run.train.data)),
-        split(split_text(text, run.train.valid_fraction, run.train.seq_length)),
-        bigram_loss(bigram_entropy(text, split.train)),
-        batches(Sequences(text, split.train, run.train.seq_length),
-                run.train.micro_batch_size,
-                static_cast<uint64_t>(run.train.seed)),
-        valid_batches(make_valid_batches()),
-        model((claim_output(run.train), run.model), ParamPlacement{}),
-        optimizer(make_optimizer()),
-        folder(run.train.output) {}
-
-  std::vector<Batch> make_valid_batches() const {
-    if (split.valid.empty()) return {};
-    const TrainConfig& t = config.train;
-    return fixed_batches(Sequences(text, split.valid, t.seq_length),
-                         t.micro_batch_size,
-                         t.micro_batch_size * t.eval_iters);
+  Impl(TrainRequest wanted, std::ostream& stream) : request(std::move(wanted)), out(stream) {
+    make_state();
   }
 
-  AdamW make_optimizer() {
-    initialize(config.model, model.params(), static_cast<uint64_t>(config.train.seed));
-    choose_trained(model, config.train);
-    return AdamW(optimizer_groups(model.params(), config.train));
-  }
-
-  void start_record();
+  void make_state();
+  void open_files();
+  [[nodiscard]] RunRecord::Start start_facts() const;
   void print_start(const RunRecord::Start& facts) const;
-  std::vector<Batch> global_batch(int64_t step);
-  StepReport train_step(int64_t step);
-  void show(const StepReport& report);
-  double evaluate_now(int64_t step);
-
-  std::string save_model() { return write_model_folder(model, folder / "model", hub_kept); }
-
-  std::string stop_reason(int64_t step, const StopRequest& stop) const;
-  [[nodiscard]] double seconds_left(int64_t step) const;
+  StepReport train_step();
+  void give_up(const std::string& error, std::span<const Batch> micro_batches);
+  void stop_for(const Error& error);
+  void after_step();
+  void evaluate_now();
+  void save(bool now);
+  std::string save_model();
+  [[nodiscard]] std::string stop_reason(const StopRequest& stop, int64_t first_step) const;
+  [[nodiscard]] double seconds_left(int64_t first_step) const;
+  void show(const StepReport& report, int64_t first_step);
 };
+
+// Everything that can be refused is refused here, before a folder is touched.
+void Trainer::Impl::make_state() {
+  if (request.checkpoint)
+    load_weights(*request.checkpoint, model);
+  else
+    initialize(config.model, model.params(), static_cast<uint64_t>(config.train.seed));
+  choose_trained(model, config.train);
+  optimizer = std::make_unique<Optimizer>(optimizer_groups(model.params(), config.train));
+  if (request.checkpoint && !config.checkpoint.finetune) {
+    state = load_state(*request.checkpoint, config.checkpoint, *optimizer);
+    data.restore(state.data);
+    resumed_from = request.checkpoint->folder();
+    before = read_identity(*request.checkpoint);
+    latest = request.checkpoint->latest();
+  }
+  if (!data.facts().tokenizer_json.empty()) tokenizer = read_text_file(data.facts().tokenizer_json);
+  request.checkpoint.reset();  // its files may be removed while the run goes on
+}
+
+void Trainer::Impl::open_files() {
+  std::optional<ResumePoint> resume;
+  if (!resumed_from.empty()) resume = {state.record, state.step, latest};
+  files = std::make_unique<RunFiles>(config, resume);
+  const int threads = at::get_num_threads();
+  checkpoints = std::make_unique<Checkpointing>(
+      config,
+      RunIdentity{request.settings_text, request.hub_kept, request.settings, threads},
+      files->sessions(),
+      out);
+  const RunRecord::Start facts = start_facts();
+  if (resume)
+    files->sessions().resumed(state.step, threads, resumed_from, before.deciding, request.settings);
+  else
+    files->sessions().started(threads);
+  if (files->record().mark().num_bytes == 0) files->record().start(facts);
+  print_start(facts);
+  if (!resume) return;
+  checkpoints->set_loaded(state.step);
+  out << fmt::format("resume  {} at step {}\n", resumed_from.string(), state.step);
+  if (before.threads != threads)
+    log_warn(
+        "the checkpoint was written with {} thread(s), this process has {}: results may differ in "
+        "the last bits; --threads {} gives the same",
+        before.threads,
+        threads,
+        before.threads);
+}
+
+RunRecord::Start Trainer::Impl::start_facts() const {
+  const DataFacts& facts = data.facts();
+  RunRecord::Start start{
+      .config = config,
+      .text_unit = facts.unit,
+      .settings = request.settings,
+      .parameters = model.params().total_elements(),
+      .parameter_bytes = bytes().live_of(ByteCategory::Parameters),
+      .train_tokens = facts.train_tokens,
+      .valid_tokens = facts.valid_tokens,
+      .bigram_loss = facts.bigram_loss.value_or(std::numeric_limits<double>::quiet_NaN()),
+      .threads = at::get_num_threads()};
+  for (const ParameterGroup& group : optimizer->groups())
+    for (const at::Tensor& t : group.tensors) start.trained_parameters += t.numel();
+  return start;
+}
 
 void Trainer::Impl::print_start(const RunRecord::Start& facts) const {
   const ModelConfig& m = config.model;
@@ -134,11 +193,12 @@ void Trainer::Impl::print_start(const RunRecord::Start& facts) const {
       m.hidden,
       m.num_experts,
       m.num_mtp);
-  out << fmt::format("text    {}: {} for training, {} for validation; {} document(s)\n",
+  out << fmt::format("data    {}: {} {}s for training, {} for validation; {} document(s)\n",
                      t.data,
-                     bytes_text(facts.train_tokens),
-                     bytes_text(facts.valid_tokens),
-                     text.documents.size());
+                     count_text(static_cast<double>(facts.train_tokens)),
+                     facts.text_unit,
+                     count_text(static_cast<double>(facts.valid_tokens)),
+                     data.facts().documents);
   out << fmt::format("run     {} steps of {} tokens, {} thread(s), into {}\n",
                      t.train_iters,
                      t.global_batch_size * t.seq_length,
@@ -146,116 +206,179 @@ void Trainer::Impl::print_start(const RunRecord::Start& facts) const {
                      t.output);
 }
 
-void Trainer::Impl::start_record() {
-  for (const char* name :
-       {"model", "run.jsonl", "report.html"})  // of a run that --overwrite replaces
-    std::filesystem::remove_all(folder / name);
-  record = std::make_unique<RunRecord>((folder / "run.jsonl").string());
-  RunRecord::Start facts{.config = config,
-                         .parameters = model.params().total_elements(),
-                         .parameter_bytes = bytes().live_of(ByteCategory::Parameters),
-                         .train_tokens = total_size(split.train),
-                         .valid_tokens = total_size(split.valid),
-                         .bigram_loss = bigram_loss,
-                         .threads = at::get_num_threads()};
-  for (const ParameterGroup& group : optimizer.groups())
-    for (const at::Tensor& t : group.tensors) facts.trained_parameters += t.numel();
-  record->start(facts);
-  print_start(facts);
-}
-
-std::vector<Batch> Trainer::Impl::global_batch(int64_t step) {
-  const int64_t parts = config.train.global_batch_size / config.train.micro_batch_size;
-  std::vector<Batch> out_batches;
-  for (int64_t i = 0; i < parts; ++i) out_batches.push_back(batches.at(step * parts + i));
-  return out_batches;
-}
-
-StepReport Trainer::Impl::train_step(int64_t step) {
+StepReport Trainer::Impl::train_step() {
   const auto step_begin = Clock::now();
-  const std::vector<Batch> micro_batches = global_batch(step);
-  StepReport report =
-      run_step(model, optimizer, micro_batches, config.train, learning_rate(schedule, step));
+  state.data = data.position();
+  std::vector<Batch> micro_batches;
+  const int64_t parts = config.train.global_batch_size / config.train.micro_batch_size;
+  for (int64_t i = 0; i < parts; ++i) micro_batches.push_back(data.next());
+  const StepSchedule schedule{.learning_rate = learning_rate(rates, state.step),
+                              .mtp_weight = mtp_weight(losses, state.step)};
+  StepReport report;
+  try {
+    report = run_step(model, *optimizer, micro_batches, config.train, schedule);
+  } catch (const NumericError& error) {
+    give_up(error.what(), micro_batches);
+  }
   int64_t tokens = 0;
   for (const Batch& batch : micro_batches) tokens += batch.tokens();
-  report.step = step + 1;
+  report.step = ++state.step;
+  state.consumed_tokens += tokens;
+  state.data = data.position();
   report.tokens_per_second = static_cast<double>(tokens) / seconds_since(step_begin);
   return report;
 }
 
-double Trainer::Impl::seconds_left(int64_t step) const {
+// The state is still that of the last good step: run_step changes nothing before it throws. Saved
+// first; what else fails is told beside the error, never instead of it.
+void Trainer::Impl::give_up(const std::string& error, std::span<const Batch> micro_batches) {
+  const fs::path dump = files->folder() / fmt::format("not-finite-step-{:010}", state.step + 1);
+  std::string troubles;
+  const auto attempt = [&troubles](const char* what, const auto& action) {
+    try {
+      action();
+    } catch (const std::exception& trouble) {
+      troubles += fmt::format("; {} failed: {}", what, trouble.what());
+    }
+  };
+  attempt("the save", [&] {
+    checkpoints->finish();
+    if (checkpoints->last_step() != state.step) save(true);
+  });
+  attempt("the dump", [&] {
+    const StepCounts counts = count_labels(micro_batches, config.model.num_mtp);
+    const LossFactors factors = loss_factors(config.train, counts, mtp_weight(losses, state.step));
+    write_failure_dump(dump, error, micro_batches, model, factors);
+  });
+  optimizer->drop_gradients();
+  attempt("writing the model", [&] { save_model(); });
+  attempt("the record", [&] {
+    files->record().end(state.step, "numeric-error", seconds_since(begin));
+    files->stopped(state.step, "numeric-error", seconds_since(begin));
+  });
+  fail<NumericError>(
+      "step {}: {}; the batch and statistics of parameters, gradients and layers are in {}, the "
+      "state of step {} in {} and its model in {}; lower --lr or look at the batch, then go on "
+      "with "
+      "--load and --allow-setting-changes{}",
+      state.step + 1,
+      error,
+      dump.string(),
+      state.step,
+      checkpoint_folder(config).string(),
+      (files->folder() / "model").string(),
+      troubles);
+}
+
+// Data or disk failed: what was trained since the last save must not be lost with it.
+void Trainer::Impl::stop_for(const Error& error) {
+  optimizer->drop_gradients();
+  const auto attempt = [&](const char* what, const auto& action) {
+    try {
+      action();
+    } catch (const std::exception& second) {
+      log_warn("after '{}', {} failed too: {}", error.what(), what, second.what());
+    }
+  };
+  attempt("the save", [&] {
+    checkpoints->finish();
+    if (checkpoints->last_step() != state.step) save(true);
+  });
+  attempt("writing the model", [&] { save_model(); });
+  attempt("the session log", [&] { files->stopped(state.step, "error", seconds_since(begin)); });
+}
+
+double Trainer::Impl::seconds_left(int64_t first_step) const {
   const double spent = seconds_since(begin);
-  double left =
-      spent / static_cast<double>(step) * static_cast<double>(config.train.train_iters - step);
+  const auto done = static_cast<double>(state.step - first_step);
+  double left = spent / done * static_cast<double>(config.train.train_iters - state.step);
   if (config.train.max_seconds > 0)
     left = std::min(left, std::max(0.0, config.train.max_seconds - spent));
   return left;
 }
 
-void Trainer::Impl::show(const StepReport& report) {
-  record->step(report);
-  const bool last = report.step == config.train.train_iters;
-  if (report.step == 1 || last || report.step % config.train.log_interval == 0)
-    out << progress_line(report, config.train.train_iters, seconds_left(report.step)) << std::endl;
+void Trainer::Impl::show(const StepReport& report, int64_t first_step) {
+  files->step(report);
+  const bool edge = report.step == first_step + 1 || report.step == config.train.train_iters;
+  if (edge || report.step % config.train.log_interval == 0)
+    out << progress_line(report, config.train.train_iters, seconds_left(first_step)) << std::endl;
 }
 
-double Trainer::Impl::evaluate_now(int64_t step) {
-  if (valid_batches.empty()) return std::numeric_limits<double>::quiet_NaN();
-  const double loss = evaluate(model, valid_batches);
-  record->eval(step, loss);
-  out << fmt::format(
-             "step {}  validation loss {:.4f} nats per byte (a table of byte pairs reaches {:.2f})",
-             step,
-             loss,
-             bigram_loss)
+void Trainer::Impl::after_step() {
+  checkpoints->poll();
+  const int64_t interval = config.train.eval_interval;
+  if (interval > 0 && state.step % interval == 0) evaluate_now();
+  if (checkpoints->is_due(state.step)) save(false);
+}
+
+void Trainer::Impl::evaluate_now() {
+  if (data.valid_batches().empty() || state.evaluated_step == state.step) return;
+  state.valid_loss = evaluate(model, data.valid_batches());
+  state.evaluated_step = state.step;
+  files->eval(state.step, state.valid_loss);
+  const std::optional<double> bigram = data.facts().bigram_loss;
+  out << fmt::format("step {}  validation loss {:.4f} nats per {}{}",
+                     state.step,
+                     state.valid_loss,
+                     data.facts().unit,
+                     bigram ? fmt::format(" (a table of byte pairs reaches {:.2f})", *bigram) : "")
       << std::endl;
-  return loss;
 }
 
-std::string Trainer::Impl::stop_reason(int64_t step, const StopRequest& stop) const {
+void Trainer::Impl::save(bool now) {
+  state.record = files->record().sync();
+  checkpoints->save(state, model, *optimizer, now);
+}
+
+std::string Trainer::Impl::save_model() {
+  return write_model_folder(model, files->folder() / "model", request.hub_kept, tokenizer);
+}
+
+std::string Trainer::Impl::stop_reason(const StopRequest& stop, int64_t first_step) const {
+  const TrainConfig& t = config.train;
   if (stop.signal() != 0) return "signal";
-  if (config.train.max_seconds > 0 && seconds_since(begin) >= config.train.max_seconds)
-    return "max-seconds";
-  return step >= config.train.train_iters ? "finished" : "";
+  if (state.step >= t.train_iters) return "finished";
+  if (t.max_seconds > 0 && seconds_since(begin) >= t.max_seconds) return "max-seconds";
+  if (t.exit_interval > 0 && state.step > first_step && state.step % t.exit_interval == 0)
+    return "exit-interval";
+  return "";
 }
 
-Trainer::Trainer(const RunConfig& config, std::string hub_kept, std::ostream& out)
-    : impl_(std::make_unique<Impl>(config, std::move(hub_kept), out)) {}
+Trainer::Trainer(TrainRequest request, std::ostream& out)
+    : impl_(std::make_unique<Impl>(std::move(request), out)) {}
 
 Trainer::~Trainer() = default;
 
 TrainResult Trainer::run() {
   Impl& run = *impl_;
   const StopRequest stop;
+  run.open_files();
   run.begin = Clock::now();
-  run.start_record();
-  TrainResult result{.bigram_loss = run.bigram_loss,
-                     .record_file = (run.folder / "run.jsonl").string()};
+  const int64_t first_step = run.state.step;
   std::string reason;
-  int64_t evaluated = -1;
   try {
-    while ((reason = run.stop_reason(result.steps, stop)).empty()) {
-      run.show(run.train_step(result.steps));
-      ++result.steps;
-      const int64_t interval = run.config.train.eval_interval;
-      if (interval > 0 && result.steps % interval == 0) {
-        result.valid_loss = run.evaluate_now(result.steps);
-        evaluated = result.steps;
-      }
+    while ((reason = run.stop_reason(stop, first_step)).empty()) {
+      run.show(run.train_step(), first_step);
+      run.after_step();
     }
-  } catch (const NumericError& error) {
-    result.model_folder = run.save_model();
-    run.record->end(result.steps, "numeric-error", seconds_since(run.begin));
-    fail<NumericError>("step {}: {}; the model of step {} is in {}",
-                       result.steps + 1,
-                       error.what(),
-                       result.steps,
-                       result.model_folder);
+    // Saved first: whoever stopped us may not wait for an evaluation.
+    run.checkpoints->finish();
+    if (run.checkpoints->last_step() != run.state.step) run.save(true);
+  } catch (const DataError& error) {
+    run.stop_for(error);
+    throw;
   }
-  if (evaluated != result.steps) result.valid_loss = run.evaluate_now(result.steps);
-  result.model_folder = run.save_model();
-  result.signal = stop.signal();
-  run.record->end(result.steps, reason, seconds_since(run.begin));
+  if (reason != "signal") run.evaluate_now();
+  TrainResult result{.steps = run.state.step,
+                     .valid_loss = run.state.evaluated_step == run.state.step
+                                       ? run.state.valid_loss
+                                       : std::numeric_limits<double>::quiet_NaN(),
+                     .model_folder = run.save_model(),
+                     .record_file = (run.files->folder() / "run.jsonl").string(),
+                     .reason = reason,
+                     .signal = reason == "signal" ? stop.signal() : 0};
+  run.files->record().end(run.state.step, reason, seconds_since(run.begin));
+  run.files->stopped(run.state.step, reason, seconds_since(run.begin));
   return result;
 }
 
