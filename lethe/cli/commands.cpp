@@ -6,12 +6,16 @@
 #include "lethe/base/error.h"
 #include "lethe/base/format.h"
 #include "lethe/config/contract.h"
+#include "lethe/config/settings_text.h"
 #include "lethe/report/html_report.h"
 #include "lethe/train/compare.h"
 #include "lethe/train/generate.h"
 #include "lethe/train/model_folder.h"
 #include "lethe/train/reference_docs.h"
+#include "lethe/train/run_files.h"
+#include "lethe/train/step.h"
 #include "lethe/train/trainer.h"
+#include "lethe/train/training_state.h"
 
 namespace lethe {
 namespace {
@@ -43,28 +47,45 @@ std::string bundled_text() {
 
 }  // namespace
 
-int run_train(const ResolvedSettings& settings, std::ostream& out) {
-  RunConfig config = settings.config;
-  if (config.train.data.empty()) config.train.data = bundled_text();
-  Trainer trainer(config, settings.hub_kept, out);
+CheckpointSettings settings_of(const OpenedCheckpoint& checkpoint) {
+  const RunIdentity identity = read_identity(checkpoint);
+  return {.text = identity.settings,
+          .origin = fmt::format("checkpoint {}", checkpoint.folder().string()),
+          .hub_kept = identity.hub_kept};
+}
+
+int run_train(const ResolvedSettings& settings,
+              std::optional<OpenedCheckpoint> checkpoint,
+              std::ostream& out) {
+  TrainRequest request{.config = settings.config,
+                       .hub_kept = settings.hub_kept,
+                       .settings_text = print_config(settings),
+                       .settings = deciding_settings(settings.config),
+                       .checkpoint = std::move(checkpoint)};
+  if (request.config.train.data.empty()) request.config.train.data = bundled_text();
+  Trainer trainer(std::move(request), out);
   const TrainResult result = trainer.run();
   const std::string page =
       (std::filesystem::path(settings.config.train.output) / "report.html").string();
   report::make_report(result.record_file, page);
   out << "model   " << result.model_folder << "\nrecord  " << result.record_file << "\nreport  "
-      << page << "\n"
-      << "sample  lethe generate " << result.model_folder << "\n";
+      << page << "\n";
+  if (result.reason != "finished")
+    out << "resume  lethe train --load " << checkpoint_folder(settings.config).string()
+        << "  (stopped at step " << result.steps << ": " << result.reason << ")\n";
+  out << "sample  lethe generate " << result.model_folder << "\n";
   return result.signal != 0 ? exit_code::kSignal + result.signal : exit_code::kOk;
+}
+
+int run_print_optimizer(const ResolvedSettings& settings, std::ostream& out) {
+  out << optimizer_table(settings.config);
+  return exit_code::kOk;
 }
 
 int run_dry(const ResolvedSettings& settings, std::ostream& out) {
   const auto params = contract(settings.config.model);
   const ParamTotals totals = param_totals(settings.config.model);
-  int64_t trained = 0, held = 0;  // bytes in memory: float32 and int32
-  for (const ParamSpec& spec : params) {
-    held += 4 * spec.numel();
-    if (spec.kind == ParamKind::Param) trained += 4 * spec.numel();
-  }
+  const SizePrediction sizes = predict_sizes(settings.config);
   out << fmt::format("parameters         {} ({} layers, {} embedding and heads, {} MTP)\n",
                      totals.total(),
                      totals.layers,
@@ -72,11 +93,9 @@ int run_dry(const ResolvedSettings& settings, std::ostream& out) {
                      totals.mtp)
       << fmt::format("active per token   {}\n", totals.active_per_token)
       << fmt::format("hub tensors        {}\n", disk_tensors(params, Dialect::Hub).size())
-      << fmt::format("parameter bytes    {} ({})\n", held, bytes_text(held))
-      << fmt::format(
-             "gradient bytes     {} ({}), all parameters trained\n", trained, bytes_text(trained))
-      << fmt::format(
-             "optimizer bytes    {} ({}), two moments each\n", 2 * trained, bytes_text(2 * trained))
+      << fmt::format("parameter bytes    {} ({})\n", sizes.parameters, bytes_text(sizes.parameters))
+      << fmt::format("gradient bytes     {} ({})\n", sizes.gradients, bytes_text(sizes.gradients))
+      << fmt::format("optimizer bytes    {} ({})\n", sizes.optimizer, bytes_text(sizes.optimizer))
       << "activations        not predicted by this build; a step's exact bytes are in the run "
          "record\n";
   return exit_code::kOk;
@@ -85,12 +104,14 @@ int run_dry(const ResolvedSettings& settings, std::ostream& out) {
 int run_generate(const ResolvedSettings& settings,
                  const std::vector<std::string>& positional,
                  std::ostream& out) {
-  const auto model = read_model_folder(
-      the_folder(positional, "generate", "with config.json and model.safetensors"),
-      "model.safetensors",
-      {});
+  const std::filesystem::path folder =
+      the_folder(positional, "generate", "with config.json and model.safetensors");
+  const auto model = read_model_folder(folder, "model.safetensors", {});
+  const Tokenizer tokenizer = read_tokenizer(folder, settings.config.tokenizer, model->config());
   out << settings.config.generate.prompt;
-  generate(*model, settings.config.generate, [&](char byte) { out << byte << std::flush; });
+  generate(*model, tokenizer, settings.config.generate, [&](std::string_view bytes) {
+    out << bytes << std::flush;
+  });
   out << "\n";
   return exit_code::kOk;
 }

@@ -6,31 +6,68 @@
 namespace lethe {
 namespace {
 
-constexpr std::array<CommandInfo, 4> kCommands{{
+constexpr std::array<CommandInfo, 7> kCommands{{
     {"train",
      command::kTrain,
      "",
      "train a DeepSeek-V4 on your text",
-     "Trains a DeepSeek-V4 model on text, byte by byte, with every loss of the design: next token, "
+     "Trains a DeepSeek-V4 model on text or prepared tokens, with every loss of the design: next "
+     "token, "
      "multi-token\n"
      "prediction, the indexer's KL and expert balance. Values come from the built-in defaults, "
      "then --recipe,\n"
      "then each --config file in order, then the command line; the last one wins. The run's folder "
      "gets a record\n"
-     "(run.jsonl), the model (model/, readable by lethe generate and by transformers) and a "
-     "report.",
+     "(run.jsonl, tensorboard/), checkpoints, the model (model/, readable by lethe generate and by "
+     "transformers)\n"
+     "and a report. Ctrl-C, SIGTERM and --max-seconds finish the step, save and stop; --load goes "
+     "on "
+     "from there,\n"
+     "bit for bit as if nothing had happened, with the settings of the checkpoint.",
      {"lethe train --recipe tiny                      # the demo: a small model, the bundled text",
-      "lethe train --recipe tiny --data my/texts --output out/mine --max-seconds 600",
-      "lethe train --config run.toml --print-config   # what would run, and why; starts nothing"}},
+      "lethe train --load out/train/checkpoints       # go on where it stopped",
+      "lethe train --recipe tiny --data my/texts --output out/mine --max-seconds 600"}},
+    {"data prepare",
+     command::kPrepare,
+     "INPUT ...",
+     "turn text or JSONL into a token data set for training",
+     "Tokenizes files and folders into NAME.bin and NAME.idx (Megatron's form), beside them the "
+     "loss mask\n"
+     "of prompts (NAME.mask.bin/.idx), a card (NAME.json) and the tokenizer. Memory depends on "
+     "the\n"
+     "largest document (a line, or a file with --tokenizer), not on the input; a killed call goes "
+     "on\n"
+     "where it was when it is started again.",
+     {"lethe data prepare corpus/ --output-prefix data/corpus",
+      "lethe data prepare chat.jsonl --output-prefix data/chat --tokenizer tokenizer.json",
+      "lethe data prepare lines.txt --input-format lines --output-prefix data/lines"}},
+    {"tokenize",
+     command::kTokenize,
+     "FILE ...",
+     "show the tokens of a text",
+     "Prints the tokens of each file, - for the standard input: ids and bytes, and how many bytes "
+     "a "
+     "token has.",
+     {"lethe tokenize notes.txt --tokenizer tokenizer.json",
+      "lethe tokenize - --tokenizer tokenizer.json --format ids < notes.txt",
+      "lethe tokenize notes.txt --format json         # bytes as tokens"}},
+    {"runs",
+     command::kRuns,
+     "[DIR ...]",
+     "list runs, or compare them",
+     "Lists the runs below each folder (out, if none is given): how far they are, their losses, "
+     "speed and memory.\n"
+     "With --compare: which settings differ, and the losses side by side.",
+     {"lethe runs", "lethe runs --compare out/first out/second", "lethe runs out --json"}},
     {"generate",
      command::kGenerate,
      "DIR",
      "print a sample from a trained model",
      "Reads the model in DIR (config.json and model.safetensors, as lethe train writes them) and "
      "continues a\n"
-     "prompt. The same seed gives the same text.",
+     "prompt with its tokenizer. The same seed gives the same text.",
      {"lethe generate out/train/model",
-      "lethe generate out/train/model --prompt 'ROMEO:' --max-new-tokens 500",
+      "lethe generate out/train/model --prompt 'ROMEO:' --max-new-tokens 500 --top-p 0.9",
       "lethe generate out/train/model --temperature 0 # always the likeliest byte"}},
     {"compare",
      command::kCompare,
@@ -55,7 +92,7 @@ constexpr std::array<CommandInfo, 4> kCommands{{
      {"lethe docs", "lethe docs --out /tmp/reference", "lethe docs --print-config"}},
 }};
 
-constexpr std::array<std::string_view, 14> kNotBuilt{{"prepare-fp8",
+constexpr std::array<std::string_view, 11> kNotBuilt{{"prepare-fp8",
                                                       "prepare-bf16",
                                                       "convert",
                                                       "export",
@@ -64,19 +101,27 @@ constexpr std::array<std::string_view, 14> kNotBuilt{{"prepare-fp8",
                                                       "remap",
                                                       "launch",
                                                       "plan",
-                                                      "tokenize",
-                                                      "data",
-                                                      "runs",
                                                       "report",
                                                       "sync"}};
 
-constexpr std::array<CommonFlag, 4> kCommonFlags{{
-    {"config", "FILE", "TOML file of settings; may be given again, a later file wins."},
-    {"print-config",
+constexpr std::array<CommonFlag, 5> kCommonFlags{{
+    {command::kAll,
+     "config",
+     "FILE",
+     "TOML file of settings; may be given again, a later file wins."},
+    {command::kAll,
+     "print-config",
      "",
      "Print every setting with its source and the rules checked; start nothing."},
-    {"dry-run", "", "Stop after the settings are checked and the sizes predicted."},
-    {"help", "", "This text."},
+    {command::kTrain,
+     "dry-run",
+     "",
+     "Stop after the settings are checked and the sizes predicted."},
+    {command::kTrain,
+     "print-optimizer",
+     "",
+     "Print how each parameter would be updated; start nothing."},
+    {command::kAll, "help", "", "This text."},
 }};
 
 std::string overview() {
@@ -84,7 +129,7 @@ std::string overview() {
       "lethe - train DeepSeek-V4 models: every tensor checked, every byte accounted "
       "for\n\nCommands:\n";
   for (const CommandInfo& info : kCommands)
-    out += fmt::format("  {:<10} {}\n", info.name, info.summary);
+    out += fmt::format("  {:<13} {}\n", info.name, info.summary);
   out += "\nExamples:\n";
   for (const CommandInfo& info : kCommands) out += fmt::format("  {}\n", info.examples[0]);
   return out +
@@ -107,8 +152,11 @@ std::span<const std::string_view> commands_not_built() {
   return kNotBuilt;
 }
 
-std::span<const CommonFlag> common_flags() {
-  return kCommonFlags;
+std::vector<CommonFlag> common_flags(CommandSet command) {
+  std::vector<CommonFlag> out;
+  for (const CommonFlag& flag : kCommonFlags)
+    if ((flag.commands & command) != 0) out.push_back(flag);
+  return out;
 }
 
 std::string help_text(std::string_view command) {
@@ -125,7 +173,7 @@ std::string help_text(std::string_view command) {
                                 info->about);
   for (const std::string_view example : info->examples) out += fmt::format("  {}\n", example);
   out += "\nCommon flags:\n";
-  for (const CommonFlag& flag : kCommonFlags)
+  for (const CommonFlag& flag : common_flags(info->bit))
     out +=
         fmt::format("  {:<20} {}\n",
                     fmt::format("--{}{}{}", flag.flag, flag.value.empty() ? "" : " ", flag.value),

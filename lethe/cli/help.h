@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lethe/config/settings_schema.h"
 
@@ -13,14 +14,15 @@ namespace lethe {
 struct CommandInfo {
   std::string_view name;
   CommandSet bit;
-  std::string_view positional;  // "DIR"; empty: none
+  std::string_view positional;  // "DIR"; "FILE ..." = one or more; "[DIR ...]" = any; empty: none
   std::string_view summary;     // one line
   std::string_view about;       // one paragraph
   std::array<std::string_view, 3> examples;
 };
 
-/// Flags that every command takes beside its settings.
+/// Flags that commands take beside their settings.
 struct CommonFlag {
+  CommandSet commands;
   std::string_view flag;   // without dashes
   std::string_view value;  // "FILE"; empty: none
   std::string_view help;
@@ -34,7 +36,8 @@ struct CommonFlag {
 /// Commands that the specification knows and this build lacks.
 [[nodiscard]] std::span<const std::string_view> commands_not_built();
 
-[[nodiscard]] std::span<const CommonFlag> common_flags();
+/// Those of a command.
+[[nodiscard]] std::vector<CommonFlag> common_flags(CommandSet command);
 
 /// Text of `lethe COMMAND --help`, or of `lethe --help` where command is empty. Throws ConfigError
 /// for an unknown command.

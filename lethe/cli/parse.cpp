@@ -43,7 +43,7 @@ class CommandParser {
       declare(row, row.flag);
       for (const std::string& alias : row.aliases) declare(row, alias);
     }
-    for (const CommonFlag& flag : common_flags()) declare_common(flag);
+    for (const CommonFlag& flag : common_flags(info_.bit)) declare_common(flag);
   }
 
   Invocation parse(std::vector<std::string> words) {
@@ -55,7 +55,8 @@ class CommandParser {
     if (out.help) return out;
     run(std::move(words));
     out.print_config = !app_["--print-config"]->empty();
-    out.dry_run = !app_["--dry-run"]->empty();
+    out.dry_run = is_given("--dry-run");
+    out.print_optimizer = is_given("--print-optimizer");
     out.raw.config_files = app_["--config"]->results();
     for (const KnownFlag& flag : known_) add_uses(flag, out.raw.command_line);
     for (const std::string& file : out.raw.config_files) check_value("--config", file);
@@ -82,6 +83,12 @@ class CommandParser {
       }
     }
     known_.push_back(flag);
+  }
+
+  /// A flag without value, which the command may not have.
+  [[nodiscard]] bool is_given(const char* flag) {
+    const CLI::Option* option = app_.get_option_no_throw(flag);
+    return option != nullptr && !option->empty();
   }
 
   void declare_common(const CommonFlag& flag) {
@@ -142,8 +149,8 @@ class CommandParser {
           word));
   }
 
-  static bool is_common(const std::string& word) {
-    const auto flags = common_flags();
+  [[nodiscard]] bool is_common(const std::string& word) const {
+    const auto flags = common_flags(info_.bit);
     return std::any_of(flags.begin(), flags.end(), [&](const CommonFlag& flag) {
       return word.substr(2) == flag.flag;
     });
@@ -183,19 +190,23 @@ class CommandParser {
       given.name = row != nullptr ? row->flag : word.substr(2);
     }
     std::vector<std::string> common;
-    for (const CommonFlag& flag : common_flags()) common.push_back("--" + std::string(flag.flag));
+    for (const CommonFlag& flag : common_flags(info_.bit))
+      common.push_back("--" + std::string(flag.flag));
     errors_.collect([&] { (void)usable_setting(info_.bit, given, common); });
   }
 
   void check_positional(const std::vector<std::string>& words) {
-    const size_t expected = info_.positional.empty() ? 0 : 1;
-    if (words.size() == expected) return;
-    errors_.add(fmt::format("lethe {} [usage]: must be given {}, got {} ({}); see lethe {} --help",
-                            info_.name,
-                            expected == 0 ? "flags only" : fmt::format("one {}", info_.positional),
-                            words.empty() ? "none" : fmt::format("{} words", words.size()),
-                            fmt::join(words, " "),
-                            info_.name));
+    const std::string_view form = info_.positional;
+    const bool many = form.ends_with("...") || form.ends_with("...]");
+    const size_t least = form.empty() || form.front() == '[' ? 0 : 1;
+    if (words.size() >= least && (many || words.size() <= (form.empty() ? 0 : 1))) return;
+    errors_.add(
+        fmt::format("lethe {} [usage]: must be given {}, got {} ({}); see lethe {} --help",
+                    info_.name,
+                    form.empty() ? "flags only" : fmt::format("{}{}", many ? "" : "one ", form),
+                    words.empty() ? "none" : fmt::format("{} words", words.size()),
+                    fmt::join(words, " "),
+                    info_.name));
   }
 
   const CommandInfo& info_;
@@ -229,8 +240,10 @@ Invocation parse_command_line(const std::vector<std::string>& words) {
   Invocation top;
   top.help = true;
   if (words.empty() || words.front() == "--help" || words.front() == "-h") return top;
-  const CommandInfo& info = named_command(words.front());
-  return CommandParser(info).parse({words.begin() + 1, words.end()});
+  // "data prepare" is one command of two words.
+  const bool two = words.size() > 1 && find_command(words[0] + " " + words[1]) != nullptr;
+  const CommandInfo& info = named_command(two ? words[0] + " " + words[1] : words[0]);
+  return CommandParser(info).parse({words.begin() + (two ? 2 : 1), words.end()});
 }
 
 }  // namespace lethe

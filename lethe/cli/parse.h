@@ -15,6 +15,7 @@ struct Invocation {
   bool help = false;
   bool print_config = false;
   bool dry_run = false;
+  bool print_optimizer = false;
 };
 
 /// Splits argv (without the program's name). Every flag of the settings schema is known, under

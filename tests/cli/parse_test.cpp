@@ -120,9 +120,9 @@ TEST(ParseCommandLine, AFlagOfAnotherCommandIsRefused) {
 }
 
 TEST(ParseCommandLine, EveryWrongFlagIsReportedAtOnce) {
-  const std::string text = error_of({"train", "--wrong", "1", "--save", "x", "--prompt", "y"});
+  const std::string text = error_of({"train", "--wrong", "1", "--export", "x", "--prompt", "y"});
   EXPECT_TRUE(has(text, "3 errors:"));
-  EXPECT_TRUE(has(text, "--wrong [unknown]") && has(text, "--save [not-built]") &&
+  EXPECT_TRUE(has(text, "--wrong [unknown]") && has(text, "--export [not-built]") &&
               has(text, "--prompt [command]"));
 }
 
@@ -143,6 +143,18 @@ TEST(ParseCommandLine, PositionalWordsAreCounted) {
   EXPECT_TRUE(has(error_of({"compare"}), "must be given one DIR, got none"));
   EXPECT_TRUE(has(error_of({"compare", "a", "b"}), "got 2 words (a b)"));
   EXPECT_TRUE(has(error_of({"train", "tiny"}), "must be given flags only"));
+}
+
+TEST(ParseCommandLine, CommandsOfTwoWordsAndManyFiles) {
+  const Invocation prepare =
+      parse_command_line({"data", "prepare", "a", "--output-prefix", "out/x", "b"});
+  EXPECT_EQ(prepare.command, "data prepare");
+  EXPECT_EQ(prepare.positional, (Words{"a", "b"}));
+  EXPECT_TRUE(has(error_of({"data", "prepare"}), "must be given INPUT ..., got none"));
+  EXPECT_TRUE(has(error_of({"data"}), "must start with a command"));
+  EXPECT_EQ(parse_command_line({"runs"}).positional, Words{});
+  EXPECT_EQ(parse_command_line({"runs", "--compare", "a", "b"}).positional, (Words{"a", "b"}));
+  EXPECT_EQ(parse_command_line({"tokenize", "-"}).positional, Words{"-"});
 }
 
 TEST(ParseCommandLine, ACommandMustExist) {
@@ -177,7 +189,8 @@ TEST(Help, EveryExampleParses) {
   for (const CommandInfo& info : commands()) {
     for (const std::string_view example : info.examples) {
       Words words;
-      const std::string line(example.substr(0, std::min(example.find(" #"), example.find(" >"))));
+      const std::string line(example.substr(
+          0, std::min({example.find(" #"), example.find(" >"), example.find(" <")})));
       for (size_t begin = 0; begin < line.size();) {
         const bool is_quoted = line[begin] == '\'';
         begin += is_quoted ? 1 : 0;

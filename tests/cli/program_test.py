@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import subprocess
@@ -38,7 +39,7 @@ class ProgramTest(unittest.TestCase):
     def test_help_teaches_and_names_the_commands(self):
         result = lethe("--help")
         self.assertEqual(result.returncode, 0)
-        for command in ("train", "generate", "compare", "docs"):
+        for command in ("train", "data prepare", "tokenize", "runs", "generate", "compare", "docs"):
             self.assertIn(command, result.stdout)
         self.assertIn("--seq-length", lethe("train", "--help").stdout)
 
@@ -102,7 +103,8 @@ class ProgramTest(unittest.TestCase):
         sample = lethe("generate", run / "model", "--prompt", "KING", "--max-new-tokens", 5, "--seed", 1)
         self.assertEqual(sample.returncode, 0, sample.stderr)
         self.assertTrue(sample.stdout.startswith("KING"))
-        self.assertEqual(sorted(p.name for p in run.iterdir()), ["model", "report.html", "run.jsonl"])
+        self.assertEqual(sorted(p.name for p in run.iterdir() if not p.name.startswith(".")),
+                         ["checkpoints", "model", "report.html", "run.jsonl", "sessions.jsonl", "tensorboard"])
 
     def test_a_hub_configuration_trains_and_keeps_its_other_keys(self):
         config = json.loads((GOLDEN / "T" / "config.json").read_text())
@@ -144,6 +146,161 @@ class ProgramTest(unittest.TestCase):
         result = self.train("--train-iters", 50, "--lr", "1e30", "--min-lr", "1e30", "--clip-grad", 0)
         self.refused(result, 6, "finite")
         self.assertTrue((self.folder / "run" / "model" / "config.json").exists())
+
+    def record(self, out="run"):
+        """The record without the fields of time."""
+        lines = [json.loads(line) for line in (self.folder / out / "run.jsonl").read_text().splitlines()]
+        return [{k: v for k, v in line.items() if k not in ("tokens_per_second", "seconds")} for line in lines]
+
+    def test_a_stopped_run_goes_on_as_if_it_had_not_been(self):
+        self.assertEqual(self.train("--train-iters", 6, "--eval-interval", 4, out="whole").returncode, 0)
+        first = self.train("--train-iters", 6, "--eval-interval", 4, "--exit-interval", 3)
+        self.assertEqual(first.returncode, 0, first.stderr)
+        self.assertIn("lethe train --load", first.stdout)
+        second = lethe("train", "--load", self.folder / "run" / "checkpoints")
+        self.assertEqual(second.returncode, 0, second.stderr)
+        self.assertEqual(self.record(), self.record("whole"))
+        self.assertEqual(*((self.folder / out / "model" / "model.safetensors").read_bytes() for out in ("run", "whole")))
+        sessions = [json.loads(line) for line in (self.folder / "run" / "sessions.jsonl").read_text().splitlines()]
+        self.assertEqual([s["event"] for s in sessions],
+                         ["started", "saved", "stopped", "resumed", "saved", "stopped"])
+        listed = json.loads(lethe("runs", self.folder, "--json").stdout)
+        self.assertEqual([run["status"] for run in listed], ["finished", "finished"])
+        compared = lethe("runs", "--compare", self.folder / "run", self.folder / "whole")
+        self.assertIn("identical", compared.stdout)
+
+    def test_a_checkpoint_of_another_configuration_names_the_keys(self):
+        self.assertEqual(self.train("--train-iters", 4, "--exit-interval", 1).returncode, 0)
+        load = ["train", "--load", self.folder / "run" / "checkpoints"]
+        before = (self.folder / "run" / "run.jsonl").read_bytes()
+        self.refused(lethe(*load, "--hidden-size", 32, "--lr", 1), 2, "hidden_size", "--lr", "E-CKPT-CONFIG")
+        self.assertEqual((self.folder / "run" / "run.jsonl").read_bytes(), before)
+        changed = lethe(*load, "--lr", 1e-3, "--allow-setting-changes")
+        self.assertEqual(changed.returncode, 0, changed.stderr)
+
+    def test_nothing_to_load_is_no_new_run(self):
+        self.refused(self.train("--train-iters", 1, "--load", ""), 2, "--load")
+        self.refused(self.train("--train-iters", 1, "--load", self.folder / "none"), 4, "E-CKPT-NONE")
+        self.assertEqual(self.train("--train-iters", 1).returncode, 0)
+        self.refused(lethe("train", "--load", self.folder / "run"), 4, "did you mean --load")
+
+    def test_the_indexer_can_be_trained_in_a_later_phase(self):
+        first = self.train("--train-iters", 4, "--exit-interval", 2, "--indexer-loss", "off", "--csa-attention", "dense")
+        self.assertEqual(first.returncode, 0, first.stderr)
+        phase = ["--indexer-loss", "dense", "--dsa-indexer-loss-coeff", 0.01, "--csa-attention", "sparse"]
+        load = ["train", "--load", self.folder / "run" / "checkpoints"]
+        self.refused(lethe(*load, *phase), 2, "indexer_loss", "--allow-setting-changes")
+        second = lethe(*load, *phase, "--allow-setting-changes")
+        self.assertEqual(second.returncode, 0, second.stderr)
+        self.assertIn("begins anew", second.stderr)
+        resumed = [json.loads(line) for line in (self.folder / "run" / "sessions.jsonl").read_text().splitlines()
+                   if '"resumed"' in line]
+        self.assertEqual(resumed[0]["changed"]["csa_attention"], ['"dense"', '"sparse"'])
+
+    def test_a_damaged_checkpoint_is_named_and_an_older_one_only_taken_on_request(self):
+        self.assertEqual(self.train("--train-iters", 4, "--save-interval", 2).returncode, 0)
+        saved = self.folder / "run" / "checkpoints"
+        data = bytearray((saved / "step-0000000004" / "w-00000-of-00001.safetensors").read_bytes())
+        data[-1] ^= 1
+        (saved / "step-0000000004" / "w-00000-of-00001.safetensors").write_bytes(data)
+        self.refused(lethe("train", "--load", saved), 4, "step-0000000004", "E-CKPT-CRC", "--allow-fallback-checkpoint")
+        result = lethe("train", "--load", saved, "--allow-fallback-checkpoint")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("going on from step-0000000002", result.stderr)
+        again = lethe("train", "--load", saved)  # the damaged one was replaced
+        self.assertEqual(again.returncode, 0, again.stderr)
+
+    def test_a_second_trainer_is_told_who_is_at_work(self):
+        process = subprocess.Popen([PROGRAM, "train", *SMALL, "--train-iters", "100000", "--save-interval", "1",
+                                    "--output", str(self.folder / "run")], stdout=subprocess.PIPE, text=True)
+        for line in process.stdout:
+            if line.startswith("saved"):
+                break
+        try:
+            load = self.folder / "run" / "checkpoints"
+            self.refused(lethe("train", "--load", load), 4, str(process.pid))
+        finally:
+            process.kill()
+            process.communicate()
+
+    def test_a_second_signal_ends_the_process_at_once(self):
+        long_steps = [*SMALL]
+        long_steps[long_steps.index("--global-batch-size") + 1] = "400"
+        process = subprocess.Popen([PROGRAM, "train", *long_steps, "--train-iters", "100000",
+                                    "--output", str(self.folder / "run")], stdout=subprocess.PIPE, text=True)
+        for line in process.stdout:
+            if line.startswith("run"):
+                break
+        time.sleep(1)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        self.assertIn(process.returncode, (-signal.SIGTERM, 128 + signal.SIGTERM))
+
+    def test_a_full_disk_keeps_the_last_checkpoint(self):
+        self.assertEqual(self.train("--train-iters", 6, "--save-interval", 2, "--exit-interval", 2).returncode, 0)
+
+        def limited():  # smaller than a checkpoint, larger than the record
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        saved = self.folder / "run" / "checkpoints"
+        for flags in ([], ["--async-save"], ["--save-failure", "fatal"]):
+            result = lethe("train", "--load", saved, *flags, preexec_fn=limited)
+            self.refused(result, 4, str(saved), "File too large")
+            self.assertEqual((saved / "LATEST").read_text(), "step-0000000002\n")
+            self.assertEqual([p.name for p in saved.iterdir() if p.name.startswith(".tmp")], [])
+        result = lethe("train", "--load", saved)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_the_optimizer_is_printed_without_a_run(self):
+        result = lethe("train", *SMALL, "--train-iters", 1, "--optimizer", "muon", "--print-optimizer")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for text in ("muon", "adamw", "embedding.word_embeddings.weight"):
+            self.assertIn(text, result.stdout)
+
+    def test_text_becomes_tokens_and_tokens_a_data_set(self):
+        text = self.folder / "text.txt"
+        text.write_text("To be, or not to be. " * 200)
+        shown = lethe("tokenize", text, "--format", "ids")
+        self.assertEqual(shown.stdout.split()[:5], ["84", "111", "32", "98", "101"])
+        piped = lethe("tokenize", "-", "--format", "json", input="ab")
+        self.assertEqual(json.loads(piped.stdout)["ids"], [97, 98])
+        name = self.folder / "data"
+        made = lethe("data", "prepare", text, "--output-prefix", name)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertIn("4200 tokens", made.stdout)
+        self.refused(lethe("data", "prepare", text, "--output-prefix", name), 4, "overwrite")
+        result = self.train("--train-iters", 1, "--data", name)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(lethe("train", *SMALL, "--train-iters", 1, "--data", f"0.5 {name} 0.5 {text}",
+                               "--output", self.folder / "blend").returncode, 0)
+
+    def test_bad_data_is_named(self):
+        lines = self.folder / "bad.jsonl"
+        lines.write_text('{"text": "fine"}\n{"text": oops}\n')
+        name = self.folder / "data"
+        self.refused(lethe("data", "prepare", lines, "--output-prefix", name), 4, "bad.jsonl", "line 2")
+        self.assertFalse(pathlib.Path(str(name) + ".idx").exists())
+        text = self.folder / "text.txt"
+        text.write_text("To be, or not to be. " * 200)
+        self.assertEqual(lethe("data", "prepare", text, "--output-prefix", name).returncode, 0)
+        self.refused(self.train("--train-iters", 1, "--data", name, "--vocab-size", 100), 2, "256")
+        index = pathlib.Path(str(name) + ".idx")
+        index.write_bytes(b"not an index" + index.read_bytes()[12:])
+        self.refused(self.train("--train-iters", 1, "--data", name), 4, "data.idx", "MMIDIDX")
+        foreign = self.folder / "tokenizer.json"
+        foreign.write_text(json.dumps({"added_tokens": [], "normalizer": None, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+                                       "model": {"type": "Unigram", "vocab": []}}))
+        self.refused(lethe("tokenize", text, "--tokenizer", foreign), 4, "tokenizer.json", "Unigram")
+
+    def test_sampling_flags_are_checked_and_top_p_narrows(self):
+        self.assertEqual(self.train("--train-iters", 1).returncode, 0)
+        model = self.folder / "run" / "model"
+        greedy = lethe("generate", model, "--temperature", 0, "--max-new-tokens", 8)
+        narrow = lethe("generate", model, "--top-p", 1e-6, "--max-new-tokens", 8)
+        self.assertEqual(greedy.returncode, 0, greedy.stderr)
+        self.assertEqual(greedy.stdout, narrow.stdout)
+        self.refused(lethe("generate", model, "--top-p", 0), 2, "--top-p")
 
     def copy_of_v(self):
         folder = self.folder / "V"
