@@ -1,6 +1,7 @@
-# lethe_fuzz(NAME SOURCES files... CORPUS folder): a libFuzzer program NAME, built by clang whatever the
-# compiler of the project is, and a test fuzz.NAME that runs it for 20 s. The sources are compiled anew with
-# sanitizers, so they must be torch-free. Does nothing where clang or its fuzzer runtime is absent: the same
+# lethe_fuzz(NAME SOURCES files... CORPUS folder [INCLUDES folders...] [FLAGS words...]): a libFuzzer program
+# NAME, built by clang whatever the compiler of the project is, and a test fuzz.NAME that runs it for 20 s. The
+# sources are compiled anew with sanitizers, so they must be torch-free. INCLUDES: folders of foreign headers;
+# FLAGS: further words for the compiler, after the sources: definitions, libraries. Does nothing where clang or its fuzzer runtime is absent: the same
 # target then runs only as a replay inside test_plain.
 set(LETHE_FUZZ AUTO CACHE STRING "libFuzzer programs: ON, OFF, or AUTO = where clang and its runtime exist")
 
@@ -24,25 +25,49 @@ if(LETHE_FUZZ)
 endif()
 message(STATUS "libFuzzer programs: ${LETHE_HAS_FUZZER}")
 
+# What a command line needs of an imported target: the file of a library, or the libraries that a target of
+# pkg-config stands for.
+function(lethe_fuzz_link_line target result)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "INTERFACE_LIBRARY")
+    get_target_property(line ${target} INTERFACE_LINK_LIBRARIES)
+  else()
+    set(line "$<TARGET_FILE:${target}>")
+  endif()
+  set(${result} ${line} PARENT_SCOPE)
+endfunction()
+
 function(lethe_fuzz name)
-  cmake_parse_arguments(F "" "CORPUS" "SOURCES" ${ARGN})
+  cmake_parse_arguments(F "" "CORPUS" "SOURCES;INCLUDES;FLAGS;LIBRARIES" ${ARGN})
   if(NOT LETHE_HAS_FUZZER)
     return()
   endif()
   set(program "${PROJECT_BINARY_DIR}/fuzz/${name}")
-  get_target_property(json_includes nlohmann_json::nlohmann_json INTERFACE_INCLUDE_DIRECTORIES)
+  get_target_property(includes nlohmann_json::nlohmann_json INTERFACE_INCLUDE_DIRECTORIES)
+  list(APPEND includes ${F_INCLUDES})
   # A compiler's own folder must not be repeated as -isystem: #include_next would no longer find its neighbour.
-  list(REMOVE_ITEM json_includes /usr/include)
-  list(TRANSFORM json_includes PREPEND -isystem)
-  file(GLOB headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/lethe/base/*.h" "${PROJECT_SOURCE_DIR}/lethe/io/*.h")
+  list(REMOVE_ITEM includes /usr/include)
+  list(TRANSFORM includes PREPEND -isystem)
+  file(GLOB headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/lethe/base/*.h" "${PROJECT_SOURCE_DIR}/lethe/config/*.h"
+    "${PROJECT_SOURCE_DIR}/lethe/data/*.h" "${PROJECT_SOURCE_DIR}/lethe/io/*.h")
+  set(libraries "")
+  foreach(library IN LISTS F_LIBRARIES)
+    lethe_fuzz_link_line(${library} link_line)
+    list(APPEND libraries ${link_line})
+  endforeach()
   add_custom_command(OUTPUT "${program}"
     COMMAND "${LETHE_FUZZ_CXX}" ${LETHE_FUZZ_FLAGS} -DFMT_HEADER_ONLY "-I${PROJECT_SOURCE_DIR}"
       -isystem "${PROJECT_BINARY_DIR}/include-first"
-      ${json_includes}
-      ${F_SOURCES} -o "${program}"
+      ${includes}
+      ${F_SOURCES} ${F_FLAGS} ${libraries} -o "${program}"
     DEPENDS ${F_SOURCES} ${headers}
     COMMENT "Building the fuzzer ${name}" VERBATIM)
-  add_custom_target(fuzz_${name} ALL DEPENDS "${program}")
+  # Not in `all`: a change of one header would rebuild all of them with sanitizers. `make test` builds `fuzz`.
+  add_custom_target(fuzz_${name} DEPENDS "${program}")
+  if(NOT TARGET fuzz)
+    add_custom_target(fuzz)
+  endif()
+  add_dependencies(fuzz fuzz_${name})
   # New inputs go to the build folder; the committed corpus is only read.
   file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/fuzz/${name}-corpus")
   add_test(NAME fuzz.${name}
