@@ -1,5 +1,7 @@
 #include "lethe/model/deepseek_v4.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "lethe/core/byte_accounting.h"
@@ -13,8 +15,12 @@
 namespace lethe {
 namespace {
 
-// Tokens whose logits exist at one time: 256 rows of Flash's vocabulary are 132 MB.
-constexpr int64_t kLogitChunk = 256;
+// Tokens whose logits exist at a time: at most 256, and at most 16 MiB of float32 for a large
+// vocabulary, so that the logits of a whole batch never do.
+int64_t logit_chunk(int64_t vocab_size) {
+  constexpr int64_t kMostTokens = 256, kMostBytes = 16 << 20;
+  return std::clamp<int64_t>(kMostBytes / (4 * vocab_size), 1, kMostTokens);
+}
 
 at::Device device_of(ParamPlacement::Device device) {
   return device == ParamPlacement::Device::Cuda   ? at::Device(at::kCUDA)
@@ -120,7 +126,7 @@ ModelOutput DeepseekV4::forward(const MicroBatch& batch,
       ops::rms_norm(stream_head_->forward(to_head), final_norm_, config_.norm_eps);
   state.observe("final_hidden", hidden);
   const auto [main_sum, token_loss] =
-      ops::cross_entropy(hidden, heads[0], batch.labels, kLogitChunk);
+      ops::cross_entropy(hidden, heads[0], batch.labels, logit_chunk(config_.vocab_size));
   state.observe("token_loss", token_loss);
   out.total = main_sum * factors.main;
   out.main_sum = main_sum.detach();
@@ -133,7 +139,8 @@ ModelOutput DeepseekV4::forward(const MicroBatch& batch,
     labels = shift_left(labels, batch.documents, 1, kIgnoredLabel);
     const at::Tensor mtp_hidden = mtp_[depth]->forward(
         state, ops::embedding(ahead, embeds[depth + 1]), /*streams_read_again=*/k + 1 < depths);
-    const auto [sum, token] = ops::cross_entropy(mtp_hidden, heads[depth + 1], labels, kLogitChunk);
+    const auto [sum, token] =
+        ops::cross_entropy(mtp_hidden, heads[depth + 1], labels, logit_chunk(config_.vocab_size));
     state.observe("token_loss", token);
     out.total = out.total + sum * factors.mtp.at(depth);
     out.mtp_sums.push_back(sum.detach());
@@ -158,7 +165,8 @@ at::Tensor DeepseekV4::hidden(const MicroBatch& batch) const {
 }
 
 at::Tensor DeepseekV4::main_loss_sum(const MicroBatch& batch) const {
-  return std::get<0>(ops::cross_entropy(hidden(batch), lm_head_, batch.labels, kLogitChunk));
+  return std::get<0>(
+      ops::cross_entropy(hidden(batch), lm_head_, batch.labels, logit_chunk(config_.vocab_size)));
 }
 
 at::Tensor DeepseekV4::logits(const at::Tensor& hidden_ND) const {

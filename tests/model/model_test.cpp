@@ -6,6 +6,7 @@
 #include <ATen/ops/cat.h>
 
 #include "lethe/config/recipes.h"
+#include "lethe/core/byte_accounting.h"
 #include "lethe/model/deepseek_v4.h"
 
 namespace lethe {
@@ -221,6 +222,29 @@ TEST(Model, HashLayersHaveATableAndNoBias) {  // model spec 14 #19
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(biases[i].defined(), i >= 2) << i;
   EXPECT_TRUE(model.params().has("decoder.layers.0.mlp.router.tid2eid"));
   EXPECT_FALSE(model.params().has("decoder.layers.2.mlp.router.tid2eid"));
+}
+
+// 256 tokens of 65536 logits are 64 MiB; a part of them exists at a time.
+TEST(Model, TheLogitsOfAWholeBatchNeverExist) {
+  install_byte_accounting();
+  ModelConfig config = tiny_a();
+  config.vocab_size = 1 << 16;
+  const auto model = lively_model(config, {}, 3);
+  const MicroBatch batch = random_batch(config, {256}, 4);
+  const auto grown = [&](const auto& run) {
+    const int64_t before = bytes().live;
+    reset_peak();
+    run();
+    return bytes().peak - before;
+  };
+  constexpr int64_t kHalf = 32 << 20;
+  EXPECT_LT(grown([&] {
+              const at::NoGradGuard no_grad;
+              (void)model->main_loss_sum(batch);
+            }),
+            kHalf);
+  RunTally tally = model->make_tally();
+  EXPECT_LT(grown([&] { (void)model->forward(batch, test::all_losses(config), tally); }), kHalf);
 }
 
 }  // namespace
