@@ -25,8 +25,8 @@ struct MuonConstants {
 ///   X <- a X + b (X X^T) X + c (X X^T)^2 X
 /// With more rows than columns the same polynomial is taken in X^T X, the smaller of the two.
 /// `spare` has x's sizes and type; the result is in x. A zero matrix stays zero, exactly.
-/// Deterministic for a fixed thread count (the products are LibTorch's; 1 and 2 threads are tested
-/// to give the same bits); a matrix's bits do not depend on N.
+/// Deterministic for a fixed thread count and N; both move only the rounding of the products, which
+/// are LibTorch's.
 void hybrid_newton_schulz(at::Tensor& x, at::Tensor& spare);
 
 /// One Muon update of a parameter [.., cols] that is a stack of matrices [rows, cols]:
