@@ -96,15 +96,33 @@ class Resolver {
         return row.on_resume == OnResume::Session || (finetune && row.table != "model");
       });
       stay_in_the_loaded_run(layer);
-      for (auto& [key, assigned] : layer) {
-        assigned.origin = kCheckpointOrigin;
-        agree_with_checkpoint(key, assigned.value, saved.origin);
+      complete_given_ratios(layer);
+      for (auto& [key, assigned] : layer) assigned.origin = kCheckpointOrigin;
+      for (const auto& [key, assigned] : given_) {
+        if (finetune && find_setting(key)->table != "model") continue;
+        const auto found = layer.find(key);
+        agree_with_checkpoint(
+            key,
+            assigned,
+            found == layer.end() ? std::nullopt : std::optional(found->second.value),
+            saved.origin);
       }
       merge_layer(layer, given_, false, out_.notes);
       given_ = std::move(layer);
     });
     out_.hub_kept = saved.hub_kept;
     return !finetune;
+  }
+
+  /// The checkpoint has the list with the entries of the MTP blocks; who repeats it may leave them
+  /// out.
+  void complete_given_ratios(const SettingLayer& layer) {
+    const auto given = given_.find(kRatiosKey);
+    const auto layers = layer.find("num_layers"), blocks = layer.find("mtp_num_layers");
+    if (given == given_.end() || layers == layer.end() || blocks == layer.end()) return;
+    pad_ratios(std::get<std::vector<int64_t>>(given->second.value),
+               std::get<int64_t>(layers->second.value),
+               std::get<int64_t>(blocks->second.value));
   }
 
   /// A run that was moved, or is loaded from another working folder, goes on where it lies now.
@@ -118,22 +136,22 @@ class Resolver {
       output->second.value = folder.parent_path().string();
   }
 
+  /// saved: nothing where the run had left the setting unset.
   void agree_with_checkpoint(const std::string& key,
-                             const SettingValue& saved,
+                             const AssignedSetting& given,
+                             const std::optional<SettingValue>& saved,
                              const std::string& origin) {
-    const auto found = given_.find(key);
-    if (found == given_.end() || found->second.value == saved) return;
     const Setting& row = *find_setting(key);
-    const OnResume rule = row.on_resume;
-    const bool changeable = rule == OnResume::Changeable;
-    if (rule == OnResume::Free || (changeable && given_flag("allow_setting_changes"))) return;
+    const bool changeable = row.on_resume == OnResume::Changeable;
+    const bool may_differ = row.on_resume == OnResume::Free || row.on_resume == OnResume::Session ||
+                            (changeable && given_flag("allow_setting_changes"));
+    if (may_differ || given.value == saved) return;
     errors_.add(
-        fmt::format("{} [E-CKPT-CONFIG]: must be {} = {} as in {}, got {}; leave it out, {}",
-                    found->second.shown,
-                    key,
-                    value_text(saved),
+        fmt::format("{} [E-CKPT-CONFIG]: must be {} as in {}, got {}; leave it out, {}",
+                    given.shown,
+                    saved ? fmt::format("{} = {}", key, value_text(*saved)) : key + " not set",
                     origin,
-                    value_text(found->second.value),
+                    value_text(given.value),
                     row.table == "model" ? "its weights have that shape"
                     : changeable         ? "or change it on purpose with --allow-setting-changes"
                                          : "or start a new run with its weights by --finetune"));

@@ -73,6 +73,16 @@ DataSettings data_settings(const RunConfig& config) {
   return settings;
 }
 
+// For what must be tried whatever else fails: a failure is added to the text, never thrown.
+template <class Action>
+void attempt(std::string& troubles, const char* what, const Action& action) {
+  try {
+    action();
+  } catch (const std::exception& trouble) {
+    troubles += fmt::format("; {} failed: {}", what, trouble.what());
+  }
+}
+
 ParamPlacement placement_of(const TrainConfig& train) {
   return {.float_type = train.bf16 ? ParamPlacement::Float::Bf16 : ParamPlacement::Float::Fp32};
 }
@@ -111,6 +121,7 @@ struct Trainer::Impl {
   void after_step();
   void evaluate_now();
   void save(bool now);
+  void save_at_the_end();
   std::string save_model();
   [[nodiscard]] std::string stop_reason(const StopRequest& stop, int64_t first_step) const;
   [[nodiscard]] double seconds_left(int64_t first_step) const;
@@ -234,25 +245,15 @@ StepReport Trainer::Impl::train_step() {
 void Trainer::Impl::give_up(const std::string& error, std::span<const Batch> micro_batches) {
   const fs::path dump = files->folder() / fmt::format("not-finite-step-{:010}", state.step + 1);
   std::string troubles;
-  const auto attempt = [&troubles](const char* what, const auto& action) {
-    try {
-      action();
-    } catch (const std::exception& trouble) {
-      troubles += fmt::format("; {} failed: {}", what, trouble.what());
-    }
-  };
-  attempt("the save", [&] {
-    checkpoints->finish();
-    if (checkpoints->last_step() != state.step) save(true);
-  });
-  attempt("the dump", [&] {
+  attempt(troubles, "the save", [&] { save_at_the_end(); });
+  attempt(troubles, "the dump", [&] {
     const StepCounts counts = count_labels(micro_batches, config.model.num_mtp);
     const LossFactors factors = loss_factors(config.train, counts, mtp_weight(losses, state.step));
     write_failure_dump(dump, error, micro_batches, model, factors);
   });
   optimizer->drop_gradients();
-  attempt("writing the model", [&] { save_model(); });
-  attempt("the record", [&] {
+  attempt(troubles, "writing the model", [&] { save_model(); });
+  attempt(troubles, "the record", [&] {
     files->record().end(state.step, "numeric-error", seconds_since(begin));
     files->stopped(state.step, "numeric-error", seconds_since(begin));
   });
@@ -273,19 +274,13 @@ void Trainer::Impl::give_up(const std::string& error, std::span<const Batch> mic
 // Data or disk failed: what was trained since the last save must not be lost with it.
 void Trainer::Impl::stop_for(const Error& error) {
   optimizer->drop_gradients();
-  const auto attempt = [&](const char* what, const auto& action) {
-    try {
-      action();
-    } catch (const std::exception& second) {
-      log_warn("after '{}', {} failed too: {}", error.what(), what, second.what());
-    }
-  };
-  attempt("the save", [&] {
-    checkpoints->finish();
-    if (checkpoints->last_step() != state.step) save(true);
+  std::string troubles;
+  attempt(troubles, "the save", [&] { save_at_the_end(); });
+  attempt(troubles, "writing the model", [&] { save_model(); });
+  attempt(troubles, "the session log", [&] {
+    files->stopped(state.step, "error", seconds_since(begin));
   });
-  attempt("writing the model", [&] { save_model(); });
-  attempt("the session log", [&] { files->stopped(state.step, "error", seconds_since(begin)); });
+  if (!troubles.empty()) log_warn("after '{}'{}", error.what(), troubles);
 }
 
 double Trainer::Impl::seconds_left(int64_t first_step) const {
@@ -330,6 +325,12 @@ void Trainer::Impl::save(bool now) {
   checkpoints->save(state, model, *optimizer, now);
 }
 
+// Whatever is under way is waited for; the state is on disk when this returns.
+void Trainer::Impl::save_at_the_end() {
+  checkpoints->finish();
+  if (checkpoints->last_step() != state.step) save(true);
+}
+
 std::string Trainer::Impl::save_model() {
   return write_model_folder(model, files->folder() / "model", request.hub_kept, tokenizer);
 }
@@ -362,8 +363,7 @@ TrainResult Trainer::run() {
       run.after_step();
     }
     // Saved first: whoever stopped us may not wait for an evaluation.
-    run.checkpoints->finish();
-    if (run.checkpoints->last_step() != run.state.step) run.save(true);
+    run.save_at_the_end();
   } catch (const DataError& error) {
     run.stop_for(error);
     throw;

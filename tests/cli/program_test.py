@@ -249,13 +249,56 @@ class ProgramTest(unittest.TestCase):
             self.refused(result, 4, str(saved), "File too large")
             self.assertEqual((saved / "LATEST").read_text(), "step-0000000002\n")
             self.assertEqual([p.name for p in saved.iterdir() if p.name.startswith(".tmp")], [])
+            last = json.loads((self.folder / "run" / "sessions.jsonl").read_text().splitlines()[-1])
+            # "continue" trains on and fails at the end; "fatal" stops at the first save that fails.
+            self.assertEqual((last["reason"], last["step"]), ("error", 4 if "fatal" in flags else 6))
         result = lethe("train", "--load", saved)
         self.assertEqual(result.returncode, 0, result.stderr)
 
-    def test_the_optimizer_is_printed_without_a_run(self):
-        result = lethe("train", *SMALL, "--train-iters", 1, "--optimizer", "muon", "--print-optimizer")
+    def test_retention_and_sums_are_those_that_were_asked_for(self):
+        result = self.train("--train-iters", 5, "--save-interval", 1, "--save-retain-interval", 2, "--keep-last", 1,
+                            "--checkpoint-integrity", "sha256")
         self.assertEqual(result.returncode, 0, result.stderr)
-        for text in ("muon", "adamw", "embedding.word_embeddings.weight"):
+        saved = self.folder / "run" / "checkpoints"
+        self.assertEqual(sorted(p.name for p in saved.glob("step-*")), [f"step-{step:010d}" for step in (2, 4, 5)])
+        manifest = json.loads((saved / "step-0000000005" / "manifest.json").read_text())["manifest"]
+        self.assertTrue(all(len(file["sha256"]) == 64 for file in manifest["files"]))
+
+    def steps(self, out):
+        return [line for line in self.record(out) if line["event"] == "step"]
+
+    def test_schedules_reach_the_steps(self):
+        flags = ["--train-iters", 5, "--lr", 1e-3, "--valid-fraction", 0, "--lr-decay-style"]
+        self.assertEqual(self.train(*flags, "constant", out="constant").returncode, 0)
+        wsd = self.train(*flags, "WSD", "--lr-wsd-decay-iters", 2, "--lr-wsd-decay-style", "linear", "--min-lr", 1e-4,
+                         out="WSD")
+        self.assertEqual(wsd.returncode, 0, wsd.stderr)
+        self.assertEqual([step["lr"] for step in self.steps("constant")], [1e-3] * 5)
+        self.assertEqual([round(step["lr"], 9) for step in self.steps("WSD")], [1e-3, 1e-3, 1e-3, 5.5e-4, 1e-4])
+
+    def test_the_mtp_weight_changes_with_the_decay(self):
+        flags = ["--train-iters", 3, "--lr-decay-style", "linear", "--valid-fraction", 0]
+        self.assertEqual(self.train(*flags, out="same").returncode, 0)
+        self.assertEqual(self.train(*flags, "--mtp-loss-scaling-factor-decayed", 0, out="less").returncode, 0)
+        norms = [[step["grad_norm"] for step in self.steps(out)] for out in ("same", "less")]
+        self.assertEqual(norms[0][0], norms[1][0])
+        self.assertNotEqual(norms[0][1], norms[1][1])
+
+    def test_documents_longer_than_a_row_are_an_error_or_split(self):
+        lines = self.folder / "chat.jsonl"
+        lines.write_text("".join(json.dumps({"prompt": "q" * 50, "response": "a" * 200}) + "\n" for _ in range(60)))
+        name = self.folder / "chat"
+        made = lethe("data", "prepare", lines, "--output-prefix", name)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.refused(self.train("--train-iters", 1, "--data", name), 4, "--long-documents split")
+        split = self.train("--train-iters", 1, "--data", name, "--long-documents", "split")
+        self.assertEqual(split.returncode, 0, split.stderr)
+
+    def test_the_optimizer_is_printed_without_a_run(self):
+        result = lethe("train", *SMALL, "--train-iters", 1, "--optimizer", "muon", "--muon-momentum", 0.9,
+                       "--muon-update-rms", 0.25, "--print-optimizer")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for text in ("muon", "adamw", "embedding.word_embeddings.weight", "0.9", "0.25"):
             self.assertIn(text, result.stdout)
 
     def test_text_becomes_tokens_and_tokens_a_data_set(self):

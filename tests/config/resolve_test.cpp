@@ -439,6 +439,15 @@ TEST(ResolveCheckpoint, EveryDifferingKeyIsNamed) {
   EXPECT_TRUE(has(error, "--seed [E-CKPT-CONFIG]: must be seed = 3 as in checkpoint out/"))
       << error;
   EXPECT_TRUE(has(error, "--finetune")) << error;
+  // What the run had left unset differs too.
+  const Request unset = Request()
+                            .with("load", {"x"})
+                            .with("mtp-loss-scaling-factor-decayed", {"0.1"})
+                            .from(saved_by(tiny()));
+  EXPECT_TRUE(has(unset.error(),
+                  "--mtp-loss-scaling-factor-decayed [E-CKPT-CONFIG]: must be "
+                  "mtp_loss_scaling_factor_decayed not set"))
+      << unset.error();
 }
 
 TEST(ResolveCheckpoint, TheSameValueMayBeRepeatedAndASchedulesMayBeChangedOnPurpose) {
@@ -449,6 +458,20 @@ TEST(ResolveCheckpoint, TheSameValueMayBeRepeatedAndASchedulesMayBeChangedOnPurp
   EXPECT_EQ(Request(changed).from(saved).resolve().config.train.lr, 0.5);
   EXPECT_TRUE(has(Request(changed).with("optimizer", {"muon"}).from(saved).error(),
                   "--optimizer [E-CKPT-CONFIG]"));
+}
+
+TEST(ResolveCheckpoint, TheRatiosMayBeRepeatedWithoutTheMtpBlocks) {
+  const ModelConfig tiny_shape = recipe("tiny");
+  ASSERT_GT(tiny_shape.num_mtp, 0);
+  std::vector<std::string> words;
+  for (int64_t i = 0; i < tiny_shape.num_layers; ++i)
+    words.push_back(std::to_string(tiny_shape.ratios[static_cast<size_t>(i)]));
+  EXPECT_EQ(Request()
+                .with("load", {"x"})
+                .with("csa-compress-ratios", words)
+                .from(saved_by(tiny()))
+                .error(),
+            "accepted");
 }
 
 TEST(ResolveCheckpoint, FinetuneTakesTheShapeOnly) {
