@@ -16,7 +16,7 @@ FUNCTION_PARAMETERS = 8
 SCHEMA = "a dispatcher entry: the operator's schema fixes its parameters"
 EXEMPT = {
     (f"lethe/ops/{op}.cpp", function): SCHEMA
-    for op in ("indexer_kl", "sparse_attention")
+    for op in ("compressor", "indexer_kl", "sparse_attention")
     for function in ("forward", "meta", "autograd")
 }
 

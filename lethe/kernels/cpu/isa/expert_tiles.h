@@ -1,0 +1,225 @@
+#pragma once
+
+#include "lethe/kernels/cpu/experts.h"
+#include "lethe/kernels/cpu/isa/product.h"
+#include "lethe/kernels/cpu/isa/rows.h"
+#include "lethe/kernels/cpu/isa/transpose.h"
+
+// Inside cpu/isa/ only: what forward and backward of the experts share. Rows are sorted by expert
+// and cut into tiles; a window of tiles is taken at a time. First each tile is a task, which leaves
+// its activations in the window; then each task owns some columns of the outputs and walks the
+// tiles of the window in ascending order. So every output element is summed by one task at a time,
+// in an order that knows neither threads nor windows.
+namespace lethe::kernels::LETHE_ISA {
+
+static_assert(kExpertTile % kTileColumns == 0);
+
+/// Inner channels between two activations: whole vectors, nearly whole register tiles.
+inline constexpr int64_t kChunk = kLanes == 16 ? 64 : 48;
+static_assert(kChunk % kTileColumns == 0);
+
+/// f(first, count) for the chunks of the inner channels.
+template <class F>
+LETHE_INLINE void for_chunks(int64_t inner, F&& f) {
+  for (int64_t i = 0; i < inner; i += kChunk) f(i, inner - i < kChunk ? inner - i : kChunk);
+}
+
+/// Columns that one task of the second phase owns: about, and at most.
+inline constexpr int64_t kSlice = 96;
+inline constexpr int64_t kMostSlice = 2 * kSlice;
+
+struct ExpertTile {
+  int64_t expert, begin, rows;
+  bool first;  // of its expert
+};
+
+inline ExpertTile tile_at(const ExpertRoutes& routes, int64_t tile) {
+  int64_t low = 0, high = routes.experts;  // tile_begins[low] <= tile < tile_begins[high]
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    (routes.tile_begins[middle] <= tile ? low : high) = middle;
+  }
+  const int64_t begin = routes.begins[low] + (tile - routes.tile_begins[low]) * kExpertTile;
+  const int64_t left = routes.begins[low + 1] - begin;
+  return {low, begin, left < kExpertTile ? left : kExpertTile, tile == routes.tile_begins[low]};
+}
+
+LETHE_INLINE int64_t route_of(const ExpertRoutes& routes, int64_t row) {
+  return routes.order == nullptr ? row : routes.order[row];
+}
+
+LETHE_INLINE int64_t token_of(const ExpertRoutes& routes, int64_t row) {
+  return routes.order == nullptr ? row : routes.order[row] / routes.choices;
+}
+
+LETHE_INLINE int64_t panels_of(const ExpertTile& tile) {
+  return (tile.rows + kTileColumns - 1) / kTileColumns;
+}
+
+/// The route weights of the tile's rows, 0 where no row is.
+inline void read_weights(const ExpertRoutes& routes,
+                         const ExpertTile& tile,
+                         const float* weights,
+                         float (&out)[kExpertTile]) {
+  for (int64_t t = 0; t < kExpertTile; ++t) {
+    const bool real = t < tile.rows;
+    out[t] = !real ? 0 : weights == nullptr ? 1 : weights[route_of(routes, tile.begin + t)];
+  }
+}
+
+/// The window's tiles, given `floats` of memory for each: a few MB for each thread.
+inline int64_t window_tiles(int64_t floats, int threads) {
+  constexpr int64_t kFewest = 4, kMost = 16, kFloats = 1 << 20;
+  const int64_t fit = kFloats / (floats > 0 ? floats : 1);
+  return threads * (fit < kFewest ? kFewest : fit > kMost ? kMost : fit);
+}
+
+/// The matrix of one expert.
+LETHE_INLINE WeightMatrix matrix_of(const ExpertMatrices& all,
+                                    int64_t expert,
+                                    int64_t rows,
+                                    int64_t width) {
+  const int64_t begin = expert * rows * width;
+  return {all.wide == nullptr ? nullptr : all.wide + begin,
+          all.narrow == nullptr ? nullptr : all.narrow + begin,
+          width};
+}
+
+/// Columns of an output shared out to tasks: whole units, about kSlice wide, and as many tasks as
+/// keep all threads busy. unit <= kSlice.
+struct Slices {
+  int64_t width, unit, units, count;
+
+  Slices(int64_t columns, int64_t columns_per_unit, int threads)
+      : width(columns), unit(columns_per_unit), units((columns + unit - 1) / unit) {
+    count = round_up((columns + kSlice - 1) / kSlice, threads);
+    if (count > units) count = units;
+  }
+
+  [[nodiscard]] int64_t begin(int64_t i) const {
+    const int64_t at = i * units / count * unit;
+    return at < width ? at : width;
+  }
+};
+
+/// Columns of the rows' tokens as panels: out [panel][columns][kTileColumns], 0 where no row is.
+/// source [T, width].
+struct TokenColumns {
+  const float* source;
+  int64_t width, begin, columns;
+};
+
+inline void gather_lanes(const TokenColumns& from, const float* const (&rows)[kLanes], float* out) {
+  for_vectors(from.columns, [&](int64_t i, int64_t count) {
+    Vec v[kLanes];
+#pragma GCC unroll 16
+    for (int t = 0; t < kLanes; ++t) v[t] = rows[t] == nullptr ? Vec{} : get(rows[t] + i, count);
+    transpose_registers(v);
+    if (count == kLanes) {
+#pragma GCC unroll 16
+      for (int j = 0; j < kLanes; ++j) store(out + (i + j) * kTileColumns, v[j]);
+    } else {
+      for (int64_t j = 0; j < count; ++j) store(out + (i + j) * kTileColumns, v[j]);
+    }
+  });
+}
+
+inline void gather(const ExpertRoutes& routes,
+                   const ExpertTile& tile,
+                   const TokenColumns& from,
+                   float* out) {
+  for (int64_t row = 0; row < panels_of(tile) * kTileColumns; row += kLanes) {
+    const float* rows[kLanes];
+    for (int64_t t = 0; t < kLanes; ++t)
+      rows[t] = row + t < tile.rows
+                    ? from.source + token_of(routes, tile.begin + row + t) * from.width + from.begin
+                    : nullptr;
+    float* panel = out + row / kTileColumns * from.columns * kTileColumns;
+    gather_lanes(from, rows, panel + row % kTileColumns);
+  }
+}
+
+/// to[token][begin ..] += panel [columns][kTileColumns], for the rows of one panel.
+struct ColumnSums {
+  float* to;
+  int64_t width, begin, columns;
+};
+
+inline void scatter_add(const ExpertRoutes& routes,
+                        const ExpertTile& tile,
+                        int64_t panel,
+                        const float* sums,
+                        const ColumnSums& out) {
+  const int64_t begin = panel * kTileColumns;
+  for (int64_t t = 0; t < kTileColumns && begin + t < tile.rows; t += kLanes) {
+    const int64_t left = tile.rows - begin - t, lanes = left < kLanes ? left : kLanes;
+    float* rows[kLanes];
+    for (int64_t lane = 0; lane < lanes; ++lane)
+      rows[lane] = out.to + token_of(routes, tile.begin + begin + t + lane) * out.width + out.begin;
+    for_vectors(out.columns, [&](int64_t i, int64_t count) {
+      Vec v[kLanes];
+#pragma GCC unroll 16
+      for (int j = 0; j < kLanes; ++j)
+        v[j] = j < count ? load(sums + (i + j) * kTileColumns + t) : Vec{};
+      transpose_registers(v);
+      if (count == kLanes && lanes == kLanes) {
+#pragma GCC unroll 16
+        for (int lane = 0; lane < kLanes; ++lane)
+          store(rows[lane] + i, load(rows[lane] + i) + v[lane]);
+        return;
+      }
+      for (int64_t lane = 0; lane < lanes; ++lane)
+        put(rows[lane] + i, get(rows[lane] + i, count) + v[lane], count);
+    });
+  }
+}
+
+/// out [panel][rows][kTileColumns] = some rows of a left operand of K columns times the panels.
+struct PanelProduct {
+  int64_t rows, length;  // length: K
+  const float* panels;   // [panel][K][kTileColumns]
+  float* out;
+};
+
+/// Adds the part of k .. k + depth to out, or writes it where k is 0.
+inline void multiply_panels(
+    const ExpertTile& tile, const Left& left, int64_t k, int64_t depth, const PanelProduct& a) {
+  for (int64_t p = 0; p < panels_of(tile); ++p)
+    multiply(a.rows,
+             depth,
+             left,
+             a.panels + (p * a.length + k) * kTileColumns,
+             a.out + p * a.rows * kTileColumns,
+             k > 0);
+}
+
+/// f(k, depth) for the blocks of kDepth.
+template <class F>
+LETHE_INLINE void for_depths(int64_t length, F&& f) {
+  for (int64_t k = 0; k < length; k += kDepth) f(k, length - k < kDepth ? length - k : kDepth);
+}
+
+/// The product with rows row .. row + a.rows of m; buffer holds rows_floats(a.rows).
+inline void multiply_rows(const ExpertTile& tile,
+                          const WeightMatrix& m,
+                          int64_t row,
+                          const PanelProduct& a,
+                          float* buffer) {
+  for_depths(a.length, [&](int64_t k, int64_t depth) {
+    multiply_panels(tile, rows_of(m, {row, a.rows, k, depth}, buffer), k, depth, a);
+  });
+}
+
+/// The product with columns column .. column + a.rows of m; buffer holds
+/// columns_floats(kDepth, a.rows).
+inline void multiply_columns(const ExpertTile& tile,
+                             const WeightMatrix& m,
+                             int64_t column,
+                             const PanelProduct& a,
+                             float* buffer) {
+  for_depths(a.length, [&](int64_t k, int64_t depth) {
+    multiply_panels(tile, columns_of(m, {k, depth, column, a.rows}, buffer), k, depth, a);
+  });
+}
+
+}  // namespace lethe::kernels::LETHE_ISA
