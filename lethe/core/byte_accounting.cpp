@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "lethe/base/error.h"
+#include "lethe/core/block_cache.h"
 
 namespace lethe {
 namespace {
@@ -72,6 +73,24 @@ Counters& counters() {
   return *instance;
 }
 
+// Below the counters; never destroyed, like them.
+BlockCache& block_cache() {
+  static auto* const instance = new BlockCache;
+  return *instance;
+}
+
+void* take_memory(size_t size) {
+  return size < BlockCache::kLeastBytes ? c10::GetDefaultCPUAllocator()->raw_allocate(size)
+                                        : block_cache().take(size);
+}
+
+void give_memory(void* block, size_t size) {
+  if (size < BlockCache::kLeastBytes)
+    c10::GetDefaultCPUAllocator()->raw_deallocate(block);
+  else
+    block_cache().give(block, size);
+}
+
 std::atomic<bool> installed{false};
 thread_local ByteCategory current_category = ByteCategory::Temporaries;
 
@@ -87,7 +106,7 @@ void release(void* data) {
   if (data == nullptr) return;
   Header* const header = static_cast<Header*>(data) - 1;
   counters().subtract(header->size, header->category);
-  c10::GetDefaultCPUAllocator()->raw_deallocate(header);
+  give_memory(header, sizeof(Header) + static_cast<size_t>(header->size));
 }
 
 // nullptr for a storage that another allocator made.
@@ -111,8 +130,7 @@ class CountingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t n) override {
     const c10::Device cpu(c10::DeviceType::CPU);
     if (n == 0) return {nullptr, nullptr, &release, cpu};
-    auto* const header =
-        static_cast<Header*>(c10::GetDefaultCPUAllocator()->raw_allocate(sizeof(Header) + n));
+    auto* const header = static_cast<Header*>(take_memory(sizeof(Header) + n));
     *header = {static_cast<int64_t>(n), current_category};
     counters().add(header->size, header->category);
     void* const data = header + 1;
@@ -172,6 +190,14 @@ ByteReport bytes() {
 
 void reset_peak() {
   counters().reset_peak();
+}
+
+BlockCacheReport kept_blocks() {
+  return block_cache().report();
+}
+
+void give_kept_blocks_back() {
+  block_cache().clear();
 }
 
 void recount(const at::Tensor& tensor, ByteCategory category) {

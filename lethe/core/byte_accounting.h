@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lethe/core/block_cache.h"
+
 namespace at {
 class Tensor;
 }
@@ -38,7 +40,8 @@ struct ByteReport {
   }
 };
 
-/// Makes ours the CPU allocator of LibTorch: it forwards to LibTorch's default one and counts.
+/// Makes ours the CPU allocator of LibTorch: it counts, keeps large blocks for the next request
+/// (BlockCache) and forwards small ones to LibTorch's default allocator.
 /// Call it first in main, before other threads run and before the first tensor (older tensors stay
 /// valid and free themselves, uncounted). Calls after the first do nothing.
 /// Throws ConfigError when an allocator of a higher priority is installed.
@@ -54,6 +57,13 @@ void install_byte_accounting();
 
 /// Starts new peaks at the present live bytes.
 void reset_peak();
+
+/// The large blocks behind the tensors: what the process holds, rounded up, not what was requested.
+[[nodiscard]] BlockCacheReport kept_blocks();
+
+/// Gives kept blocks back to the system: before a measurement of resident memory, or when a process
+/// goes on without tensors.
+void give_kept_blocks_back();
 
 /// Moves the tensor's storage into another category. Does nothing for storages that are not
 /// counted.
