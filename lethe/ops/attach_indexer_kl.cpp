@@ -21,15 +21,18 @@ at::Tensor detached(const OptionalTensor& t) {
   return t ? t->detach() : at::Tensor();
 }
 
-/// saved: index q, k, w; then the teacher's q, kv, slots, indices, sink, cu_seqlens, lse.
+/// saved: index q, k, w; then the teacher's q, kv, slots, indices, sink, cu_seqlens, lse,
+/// slot_mass.
 Tensors backward(const BackwardInput& in, const KlRule& rule, const ReportLoss& report) {
   const auto& s = in.saved;
   const OptionalTensor slots = if_defined(s[5]), indices = if_defined(s[6]), lse = if_defined(s[9]);
   const AttentionInputs attention{s[3], s[4], slots, indices, s[7], s[8]};
+  const at::Tensor* slot_mass = s[10].defined() ? &s[10] : nullptr;
   const auto [d_q, d_k, d_w, loss] =
-      indexer_kl({attention, lse, rule.attention, rule.joint}, {s[0], s[1], s[2]});
+      indexer_kl({attention, lse, rule.attention, rule.joint, slot_mass}, {s[0], s[1], s[2]});
   report(loss);
-  return {in.grads[0], d_q * rule.scale_factor, d_k * rule.scale_factor, d_w * rule.scale_factor};
+  for (const at::Tensor& d : {d_q, d_k, d_w}) d.mul_(rule.scale_factor);
+  return {in.grads[0], d_q, d_k, d_w};
 }
 
 }  // namespace
@@ -60,7 +63,8 @@ at::Tensor attach_indexer_kl(const at::Tensor& out,
           detached(a.indices),
           a.sink.detach(),
           a.cu_seqlens,
-          detached(teacher.lse)},
+          detached(teacher.lse),
+          teacher.slot_mass != nullptr ? teacher.slot_mass->detach() : at::Tensor()},
          [rule = KlRule{teacher.rule, teacher.joint, scale_factor}, report = std::move(report)](
              const BackwardInput& in) { return backward(in, rule, report); });
   return attached;

@@ -1,111 +1,18 @@
 #include "lethe/ops/attention_keys.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <ATen/ops/logaddexp.h>
 
-#include "lethe/base/error.h"
-#include "lethe/core/describe.h"
 #include "lethe/core/node.h"
 #include "lethe/ops/packed_row.h"
 
 namespace lethe::ops {
-namespace {
 
-void check_slots(const char* op,
-                 const AttentionInputs& inputs,
-                 const Documents& documents,
-                 int64_t ratio) {
-  const auto& slots = inputs.slots;
-  const auto& indices = inputs.indices;
-  LETHE_CHECK(ShapeError,
-              slots.has_value() == (ratio > 0),
-              "{}: slots must be given exactly for ratio > 0, got ratio {} and slots {}; check the "
-              "layer's ratio",
-              op,
-              ratio,
-              slots ? shape_text(*slots) : "none");
-  LETHE_CHECK(ShapeError, slots || !indices, "{}: indices need slots, got ratio 0; drop them", op);
-  if (!slots) return;
-  check_same_dtype(op, "slots", *slots, inputs.q);
-  check_sizes(op, "slots", "[C,c]", *slots, {total_slots(documents, ratio), inputs.q.size(2)});
-  if (!indices) return;
-  LETHE_CHECK(DtypeError,
-              indices->scalar_type() == at::kInt,
-              "{}: indices must be int32, got {}; pass those of lightning_indexer",
-              op,
-              dtype_text(*indices));
-  LETHE_CHECK(ShapeError,
-              indices->dim() == 2 && indices->size(0) == inputs.q.size(0),
-              "{}: indices must be [T,K] with T = {}, got {}; pass those of the same row",
-              op,
-              inputs.q.size(0),
-              shape_text(*indices));
-}
-
-}  // namespace
-
-Documents check_attention(const char* op,
-                          const AttentionInputs& inputs,
-                          const AttentionRule& rule) {
-  const at::Tensor& q = inputs.q;
-  LETHE_CHECK(ShapeError,
-              rule.window >= 1,
-              "{}: window must be >= 1, got {}; set sliding_window",
-              op,
-              rule.window);
-  LETHE_CHECK(ShapeError,
-              rule.ratio == 0 || rule.ratio >= 2,
-              "{}: ratio must be 0 or >= 2, got {}; read 1 as 0 when importing",
-              op,
-              rule.ratio);
-  LETHE_CHECK(ShapeError,
-              std::isfinite(rule.scale) && rule.scale > 0,
-              "{}: scale must be finite and > 0, got {}; use head_dim^-0.5",
-              op,
-              rule.scale);
-  check_real(op, "q", q);
-  check_dims(op, "q", "[T,H,c]", q, 3);
-  check_same_dtype(op, "kv", inputs.kv, q);
-  check_sizes(op, "kv", "[T,c]", inputs.kv, {q.size(0), q.size(2)});
-  check_same_dtype(op, "sink", inputs.sink, q);
-  check_sizes(op, "sink", "[H]", inputs.sink, {q.size(1)});
-  Documents documents = documents_of(op, inputs.cu_seqlens, q.size(0));
-  check_slots(op, inputs, documents, rule.ratio);
-  return documents;
-}
-
-void check_indices(const char* op,
-                   const AttentionInputs& inputs,
-                   const Documents& documents,
-                   int64_t ratio) {
-  if (!inputs.indices) return;
-  const std::vector<int64_t> positions = documents.positions();
-  const std::vector<int32_t> cu_slots = documents.cu_slots(ratio);
-  std::vector<int64_t> begin, end;
-  for (int64_t d = 0, token = 0; d < documents.count(); ++d)
-    for (const int64_t first = cu_slots[static_cast<size_t>(d)]; token < documents.end(d);
-         ++token) {
-      begin.push_back(first);
-      end.push_back(first + (positions[static_cast<size_t>(token)] + 1) / ratio);
-    }
-  const at::Device device = inputs.indices->device();
-  const at::Tensor ids = inputs.indices->to(at::kLong);
-  const at::Tensor low = at::tensor(begin, at::kLong).to(device).unsqueeze(1);
-  const at::Tensor high = at::tensor(end, at::kLong).to(device).unsqueeze(1);
-  const at::Tensor bad = (ids != -1).logical_and((ids < low).logical_or(ids >= high)).nonzero();
-  if (bad.size(0) == 0) return;
-  const int64_t token = bad[0][0].item<int64_t>(), column = bad[0][1].item<int64_t>();
-  fail<ShapeError>(
-      "{}: indices[{},{}] must be -1 or a slot visible to its query, in [{},{}), got {}; "
-      "select with the same cu_seqlens and ratio",
-      op,
-      token,
-      column,
-      begin[static_cast<size_t>(token)],
-      end[static_cast<size_t>(token)],
-      ids[token][column].item<int64_t>());
+at::Tensor empty_slot_mass(const AttentionInputs& inputs, const AttentionOutput& output) {
+  const auto options = inputs.q.options();
+  return output.slot_mass && inputs.indices ? at::empty(inputs.indices->sizes(), options)
+                                            : at::empty({0}, options);
 }
 
 int64_t attention_block_size(const Documents& documents,

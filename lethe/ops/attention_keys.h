@@ -12,11 +12,18 @@ namespace lethe::ops {
 /// Checks the tensors against one another, the row and the rule; not the values of the indices.
 Documents check_attention(const char* op, const AttentionInputs& inputs, const AttentionRule& rule);
 
-/// Every index is -1 or a slot that its query sees. Reads the values.
+/// positions and inv_freq belong to the inputs, or both are absent.
+void check_rotation(const char* op, const AttentionInputs& inputs, const AttentionOutput& output);
+
+/// Every index is -1 or a slot that its query sees and, in checked mode, named once. Reads the
+/// values, once.
 void check_indices(const char* op,
                    const AttentionInputs& inputs,
                    const Documents& documents,
                    int64_t ratio);
+
+/// Uninitialised slot_mass: [T, K'] where it is asked for and there are indices, else [0].
+at::Tensor empty_slot_mass(const AttentionInputs& inputs, const AttentionOutput& output);
 
 /// Queries per block such that a block's temporaries stay within the budget.
 int64_t attention_block_size(const Documents& documents,

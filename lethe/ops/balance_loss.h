@@ -13,8 +13,8 @@ namespace lethe::ops {
 ///   per document of n tokens:  f_e = E / (k n) * #{t : e among the k largest scores of t}
 ///                              P_e = 1/n * sum_t s[t,e] / (sum_e' s[t,e'] + 1e-20)
 ///   loss = mean over the documents of sum_e f_e P_e
-/// The k largest are those of gate_select without bias, whatever routed the tokens; 1e-20 as in
-/// gate_weights, so that a token whose scores all underflowed counts 0 instead of NaN.
+/// The k largest are those that gate takes without bias, whatever routed the tokens; 1e-20 as
+/// there, so that a token whose scores all underflowed counts 0 instead of NaN.
 /// scores      [T,E] float32 | float64, >= 0, without bias, any strides; T >= 1
 /// cu_seqlens  [N+1] int32 on CPU, ends with T
 /// k           1 <= k <= E

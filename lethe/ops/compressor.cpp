@@ -1,119 +1,130 @@
 #include "lethe/ops/compressor.h"
 
-#include <limits>
-
 #include "lethe/base/error.h"
-#include "lethe/core/node.h"
+#include "lethe/ops/compressor_fused.h"
+#include "lethe/ops/compressor_grad.h"
+#include "lethe/ops/fused.h"
 #include "lethe/ops/packed_row.h"
 #include "lethe/ops/register.h"
+#include "lethe/ops/rotation.h"
 #include "lethe/ops/window_pool.h"
 
 namespace lethe::ops {
 namespace {
 
-constexpr const char* kOp = "compress";
+constexpr const char* kOp = "compressor";
 
-Documents check(const at::Tensor& kv,
-                const at::Tensor& gate,
-                const at::Tensor& ape,
-                const at::Tensor& cu_seqlens,
-                int64_t ratio) {
+Fusable fusable(kOp);
+
+Documents check(const CompressorInputs& in, int64_t ratio) {
   LETHE_CHECK(ShapeError,
               ratio >= 2,
-              "compress: ratio must be >= 2, got {}; layers of ratio 0 have no slots",
+              "compressor: ratio must be >= 2, got {}; layers of ratio 0 have no slots",
               ratio);
+  const at::Tensor& kv = in.kv;
   check_real(kOp, "kv", kv);
   check_dims(kOp, "kv", "[T,coff*d]", kv, 2);
   LETHE_CHECK(ShapeError,
               kv.size(1) % pool_halves(ratio) == 0,
-              "compress: kv must be [T,2*d] for ratio 4 (overlapping windows), got width {}; use "
+              "compressor: kv must be [T,2*d] for ratio 4 (overlapping windows), got width {}; use "
               "both halves",
               kv.size(1));
-  check_sizes(kOp, "gate", "[T,coff*d]", gate, kv.sizes().vec());
-  check_sizes(kOp, "ape", "[ratio,coff*d]", ape, {ratio, kv.size(1)});
-  check_same_dtype(kOp, "gate", gate, kv);
-  check_same_dtype(kOp, "ape", ape, kv);
-  return documents_of(kOp, cu_seqlens, kv.size(0));
+  const int64_t width = kv.size(1) / pool_halves(ratio);
+  check_sizes(kOp, "gate", "[T,coff*d]", in.gate, kv.sizes().vec());
+  check_sizes(kOp, "ape", "[ratio,coff*d]", in.ape, {ratio, kv.size(1)});
+  check_sizes(kOp, "norm_weight", "[d]", in.norm_weight, {width});
+  check_same_dtype(kOp, "gate", in.gate, kv);
+  check_same_dtype(kOp, "ape", in.ape, kv);
+  check_same_dtype(kOp, "norm_weight", in.norm_weight, kv);
+  Documents documents = documents_of(kOp, in.cu_seqlens, kv.size(0));
+  check_rotation({.op = kOp,
+                  .positions = "slot_positions",
+                  .rows = total_slots(documents, ratio),
+                  .width = width},
+                 in.slot_positions,
+                 in.inv_freq);
+  return documents;
 }
 
 at::Tensor forward(const at::Tensor& kv,
                    const at::Tensor& gate,
                    const at::Tensor& ape,
+                   const at::Tensor& norm_weight,
+                   const at::Tensor& slot_positions,
+                   const at::Tensor& inv_freq,
                    const at::Tensor& cu_seqlens,
-                   int64_t ratio) {
-  check(kv, gate, ape, cu_seqlens, ratio);
-  return reference::compress(kv, gate, ape, cu_seqlens, ratio);
+                   int64_t ratio,
+                   double eps) {
+  const CompressorInputs in{kv, gate, ape, norm_weight, slot_positions, inv_freq, cu_seqlens};
+  const Documents documents = check(in, ratio);
+  if (fusable.runs(kv)) return fused_compressor(in, documents, {ratio, eps});
+  return reference::compressor(in, {ratio, eps});
 }
 
 at::Tensor meta(const at::Tensor& kv,
                 const at::Tensor& gate,
                 const at::Tensor& ape,
+                const at::Tensor& norm_weight,
+                const at::Tensor& slot_positions,
+                const at::Tensor& inv_freq,
                 const at::Tensor& cu_seqlens,
-                int64_t ratio) {
-  const Documents documents = check(kv, gate, ape, cu_seqlens, ratio);
-  return at::empty({total_slots(documents, ratio), kv.size(1) / pool_halves(ratio)}, kv.options());
-}
-
-at::Tensor to_tokens(const at::Tensor& windows_gradient,
-                     const SlotWindows& windows,
-                     const at::Tensor& like) {
-  at::Tensor out = at::zeros(like.sizes(), like.options());
-  return out.index_copy_(0, windows.tokens, windows_gradient.reshape({-1, like.size(1)}));
-}
-
-// With s = softmax of the gates and e = sum s*v per channel:  dv = s*de,  dgate = s*(v - e)*de.
-Tensors backward(const BackwardInput& in, const Documents& documents, int64_t ratio) {
-  const at::Tensor &kv = in.saved[0], &gate = in.saved[1], &ape = in.saved[2];
-  const SlotWindows windows = slot_windows(documents, ratio, kv.device());
-  if (windows.tokens.numel() == 0)
-    return {at::zeros_like(kv), at::zeros_like(gate), at::zeros_like(ape)};
-  const at::Tensor s =
-      pooled_rows(gate, ape, windows, -std::numeric_limits<double>::infinity()).softmax(1);
-  const at::Tensor v = pooled_rows(kv, {}, windows, 0.0);
-  const at::Tensor d_v = s * in.grads[0].unsqueeze(1);
-  const at::Tensor d_gate = unpool_rows(d_v * (v - (s * v).sum(1, /*keepdim=*/true)), windows);
-  return {to_tokens(unpool_rows(d_v, windows), windows, kv),
-          to_tokens(d_gate, windows, gate),
-          d_gate.sum(0)};
+                int64_t ratio,
+                double) {
+  check({kv, gate, ape, norm_weight, slot_positions, inv_freq, cu_seqlens}, ratio);
+  return at::empty({slot_positions.numel(), norm_weight.numel()}, kv.options());
 }
 
 at::Tensor autograd(const at::Tensor& kv,
                     const at::Tensor& gate,
                     const at::Tensor& ape,
+                    const at::Tensor& norm_weight,
+                    const at::Tensor& slot_positions,
+                    const at::Tensor& inv_freq,
                     const at::Tensor& cu_seqlens,
-                    int64_t ratio) {
-  at::Tensor e;
+                    int64_t ratio,
+                    double eps) {
+  const CompressorInputs in{kv, gate, ape, norm_weight, slot_positions, inv_freq, cu_seqlens};
+  const CompressorRule rule{ratio, eps};
+  at::Tensor slots;
   {
     const at::AutoDispatchBelowADInplaceOrView below;
-    e = compress(kv, gate, ape, cu_seqlens, ratio);
+    slots = compressor(in, rule);
   }
-  record("lethe::compress",
-         {kv, gate, ape},
-         {e},
-         {kv, gate, ape},
-         [documents = documents_of(kOp, cu_seqlens, kv.size(0)), ratio](const BackwardInput& in) {
-           return backward(in, documents, ratio);
+  record("lethe::compressor",
+         {kv, gate, ape, norm_weight, slot_positions, inv_freq},
+         {slots},
+         {kv, gate, ape, norm_weight, slot_positions, inv_freq},
+         [documents = documents_of(kOp, cu_seqlens, kv.size(0)),
+          rule,
+          fused = fusable.would_run(kv)](const BackwardInput& grads) {
+           return fused ? fused_compressor_gradient(grads, documents, rule)
+                        : compressor_gradient(grads, documents, rule);
          });
-  return e;
+  return slots;
 }
 
-LETHE_REGISTER_OP(
-    compress,
-    "compress(Tensor kv, Tensor gate, Tensor ape, Tensor cu_seqlens, int ratio) -> Tensor",
-    forward,
-    meta,
-    autograd)
+LETHE_REGISTER_OP(compressor,
+                  "compressor(Tensor kv, Tensor gate, Tensor ape, Tensor norm_weight, Tensor "
+                  "slot_positions, Tensor inv_freq, Tensor cu_seqlens, int ratio, float eps) -> "
+                  "Tensor",
+                  forward,
+                  meta,
+                  autograd)
 
 }  // namespace
 
-at::Tensor compress(const at::Tensor& kv,
-                    const at::Tensor& gate,
-                    const at::Tensor& ape,
-                    const at::Tensor& cu_seqlens,
-                    int64_t ratio) {
-  using Signature = at::Tensor(
-      const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t);
-  return LETHE_OP_HANDLE(compress, Signature).call(kv, gate, ape, cu_seqlens, ratio);
+at::Tensor compressor(const CompressorInputs& in, const CompressorRule& rule) {
+  using T = const at::Tensor&;
+  return LETHE_OP_HANDLE(compressor, at::Tensor(T, T, T, T, T, T, T, int64_t, double))
+      .call(in.kv,
+            in.gate,
+            in.ape,
+            in.norm_weight,
+            in.slot_positions,
+            in.inv_freq,
+            in.cu_seqlens,
+            rule.ratio,
+            rule.eps);
 }
 
 }  // namespace lethe::ops

@@ -1,14 +1,15 @@
 #include "lethe/ops/cross_entropy.h"
 
-#include <algorithm>
-
-#include <ATen/ops/mm.h>
-
 #include "lethe/base/documents.h"
 #include "lethe/base/error.h"
+#include "lethe/core/describe.h"
 #include "lethe/core/node.h"
+#include "lethe/kernels/cpu/cross_entropy.h"
 #include "lethe/ops/check_tensor.h"
 #include "lethe/ops/compute_dtype.h"
+#include "lethe/ops/cross_entropy_grad.h"
+#include "lethe/ops/fused.h"
+#include "lethe/ops/logit_chunks.h"
 #include "lethe/ops/register.h"
 
 namespace lethe::ops {
@@ -19,6 +20,8 @@ constexpr const char* kOp = "cross_entropy";
 using Outputs =
     std::tuple<at::Tensor, at::Tensor, at::Tensor>;  // loss sum, token loss, log-sum-exp
 
+Fusable fusable("cross_entropy");
+
 void check(const at::Tensor& hidden,
            const at::Tensor& head,
            const at::Tensor& labels,
@@ -26,6 +29,10 @@ void check(const at::Tensor& hidden,
   check_sizes(kOp, "hidden", "[T,D]", hidden, {-1, -1}, "flatten batch and sequence to T");
   check_sizes(
       kOp, "head", "[V,D]", head, {-1, hidden.size(1)}, "pass the output head, not its transpose");
+  LETHE_CHECK(ShapeError,
+              head.size(0) >= 1,
+              "cross_entropy: head must be [V,D] with V >= 1, got {}",
+              shape_text(head));
   check_sizes(kOp, "labels", "[T]", labels, {hidden.size(0)}, "pass one label per token");
   check_floating(kOp, "hidden", hidden);
   check_weight_dtype(kOp, "head", head, hidden);
@@ -37,18 +44,44 @@ void check(const at::Tensor& hidden,
       chunk_tokens);
 }
 
-void check_labels(const at::Tensor& labels, int64_t vocab_size) {
-  const at::Tensor bad = ((labels < 0) | (labels >= vocab_size)) & (labels != kIgnoredLabel);
-  if (!bad.any().item<bool>()) return;
-  const int64_t token = bad.to(at::kInt).argmax().item<int64_t>();
+[[noreturn]] void refuse_label(int64_t vocab_size, int64_t label, int64_t token) {
   fail<DataError>(
       "cross_entropy [labels]: must be {} (not counted) or lie in [0, {}), the rows of head, got "
       "label {} at "
       "token {}; was the text tokenized for another vocabulary?",
       kIgnoredLabel,
       vocab_size,
-      labels[token].item<int64_t>(),
+      label,
       token);
+}
+
+void check_labels(const at::Tensor& labels, int64_t vocab_size) {
+  const at::Tensor flat = labels.cpu().contiguous();
+  const int64_t* label = flat.const_data_ptr<int64_t>();
+  for (int64_t t = 0; t < flat.numel(); ++t)
+    if (label[t] != kIgnoredLabel && (label[t] < 0 || label[t] >= vocab_size))
+      refuse_label(vocab_size, label[t], t);
+}
+
+Outputs fused_forward(const at::Tensor& hidden,
+                      const at::Tensor& head,
+                      const at::Tensor& labels,
+                      int64_t chunk_tokens) {
+  const at::Tensor flat = labels.contiguous();
+  at::Tensor token_loss = at::empty({hidden.size(0)}, hidden.options()),
+             lse = at::empty({hidden.size(0)}, hidden.options());
+  for_logit_chunks(
+      hidden, widen(head), chunk_tokens, [&](const LogitChunk& chunk, const at::Tensor& logits) {
+        kernels::cross_entropy_forward({.parallel = aten_pool(),
+                                        .rows = chunk.count,
+                                        .vocab = logits.size(1),
+                                        .ignored = kIgnoredLabel,
+                                        .logits = logits.const_data_ptr<float>(),
+                                        .labels = flat.const_data_ptr<int64_t>() + chunk.begin,
+                                        .token_loss = token_loss.data_ptr<float>() + chunk.begin,
+                                        .lse = lse.data_ptr<float>() + chunk.begin});
+      });
+  return {token_loss.sum(), token_loss, lse};
 }
 
 Outputs forward(const at::Tensor& hidden,
@@ -57,6 +90,7 @@ Outputs forward(const at::Tensor& hidden,
                 int64_t chunk_tokens) {
   check(hidden, head, labels, chunk_tokens);
   check_labels(labels, head.size(0));
+  if (fusable.runs(hidden)) return fused_forward(hidden, head, labels, chunk_tokens);
   return reference::cross_entropy(hidden, head, labels, chunk_tokens);
 }
 
@@ -68,42 +102,6 @@ Outputs meta(const at::Tensor& hidden,
   return {at::empty({}, hidden.options()),
           at::empty({hidden.size(0)}, hidden.options()),
           at::empty({hidden.size(0)}, hidden.options())};
-}
-
-// Turns logits [n,V] into their gradient in place: (softmax - onehot(label)) * d_loss, 0 in
-// uncounted rows.
-void logits_gradient(at::Tensor& logits,
-                     const at::Tensor& lse,
-                     const at::Tensor& labels,
-                     const at::Tensor& d_loss) {
-  logits.sub_(lse.unsqueeze(1)).exp_();
-  const at::Tensor label_column = labels.clamp_min(0).unsqueeze(1);
-  logits.scatter_(1, label_column, logits.gather(1, label_column) - 1);
-  logits.mul_(d_loss).masked_fill_((labels == kIgnoredLabel).unsqueeze(1), 0);
-}
-
-Tensors backward(const BackwardInput& in, int64_t chunk_tokens) {
-  const at::Tensor &hidden = in.saved[0], &labels = in.saved[2], &lse = in.saved[3];
-  const at::Tensor head = widen(in.saved[1]);
-  const int64_t tokens = hidden.size(0);
-  at::Tensor d_hidden, d_head;
-  if (in.needed[0]) d_hidden = at::empty(hidden.sizes(), hidden.options());
-  if (in.needed[1]) d_head = at::zeros(head.sizes(), head.options());
-  const at::Tensor buffer =
-      at::empty({std::min(tokens, chunk_tokens), head.size(0)}, hidden.options());
-  for (int64_t begin = 0; begin < tokens; begin += chunk_tokens) {
-    const int64_t count = std::min(chunk_tokens, tokens - begin);
-    const auto chunk = [begin, count](const at::Tensor& t) { return t.narrow(0, begin, count); };
-    at::Tensor logits = buffer.narrow(0, 0, count);
-    at::mm_out(logits, chunk(hidden), head.t());
-    logits_gradient(logits, chunk(lse), chunk(labels), in.grads[0]);
-    if (in.needed[0]) {
-      at::Tensor rows = chunk(d_hidden);
-      at::mm_out(rows, logits, head);
-    }
-    if (in.needed[1]) d_head.addmm_(logits.t(), chunk(hidden));
-  }
-  return {d_hidden, d_head, at::Tensor()};
 }
 
 Outputs call(const at::Tensor& hidden,
@@ -128,7 +126,9 @@ Outputs autograd(const at::Tensor& hidden,
          {hidden, head, labels},
          {loss_sum},
          {hidden, head, labels, lse},
-         [chunk_tokens](const BackwardInput& in) { return backward(in, chunk_tokens); });
+         [chunk_tokens, fused = fusable.would_run(hidden)](const BackwardInput& in) {
+           return cross_entropy_backward(in, chunk_tokens, fused);
+         });
   return out;
 }
 

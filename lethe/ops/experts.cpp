@@ -7,6 +7,8 @@
 #include "lethe/ops/check_tensor.h"
 #include "lethe/ops/compute_dtype.h"
 #include "lethe/ops/expert_rows.h"
+#include "lethe/ops/fused.h"
+#include "lethe/ops/fused_experts.h"
 #include "lethe/ops/register.h"
 #include "lethe/ops/scatter_rows.h"
 #include "lethe/ops/swiglu.h"
@@ -15,6 +17,8 @@ namespace lethe::ops {
 namespace {
 
 constexpr const char* kOp = "experts";
+
+Fusable fusable(kOp);
 
 struct Arguments {
   const at::Tensor &x, &weights, &indices, &fc1, &fc2;
@@ -36,7 +40,7 @@ void check(const Arguments& a) {
               "its rows are [gate; up]");
   check_floating(kOp, "x", a.x);
   check_dtype(kOp, "weights", a.weights, a.x.scalar_type(), "it must be that of x");
-  check_dtype(kOp, "indices", a.indices, at::kInt, "pass what gate_select or gate_lookup returned");
+  check_dtype(kOp, "indices", a.indices, at::kInt, "pass what gate or gate_lookup returned");
   check_weight_dtype(kOp, "fc1", a.fc1, a.x);
   check_weight_dtype(kOp, "fc2", a.fc2, a.x);
   check_limit(kOp, a.limit);
@@ -50,6 +54,7 @@ at::Tensor forward(const at::Tensor& x,
                    double limit) {
   check({x, weights, indices, fc1, fc2, limit});
   check_expert_ids(kOp, indices, fc1.size(0));
+  if (fusable.runs(x)) return fused_experts({x, weights, indices, fc1, fc2, limit});
   return reference::experts(x, weights, indices, fc1, fc2, limit);
 }
 
@@ -124,6 +129,15 @@ Tensors backward(const BackwardInput& in, double limit) {
   return {out.x, d_weights, at::Tensor(), out.fc1, out.fc2};
 }
 
+Tensors fused_backward(const BackwardInput& in, double limit) {
+  const Tensors& saved = in.saved;
+  const auto [d_x, d_weights, d_fc1, d_fc2] =
+      fused_experts_backward({saved[0], saved[1], saved[2], saved[3], saved[4], limit},
+                             in.grads[0],
+                             {in.needed[0], in.needed[1], in.needed[3], in.needed[4]});
+  return {d_x, d_weights, at::Tensor(), d_fc1, d_fc2};
+}
+
 at::Tensor autograd(const at::Tensor& x,
                     const at::Tensor& weights,
                     const at::Tensor& indices,
@@ -136,9 +150,13 @@ at::Tensor autograd(const at::Tensor& x,
     y = experts(x, weights, indices, fc1, fc2, limit);
   }
   const Tensors inputs{x, weights, indices, fc1, fc2};
-  record("lethe::experts", inputs, {y}, inputs, [limit](const BackwardInput& in) {
-    return backward(in, limit);
-  });
+  record("lethe::experts",
+         inputs,
+         {y},
+         inputs,
+         [limit, fused = fusable.would_run(x)](const BackwardInput& in) {
+           return fused ? fused_backward(in, limit) : backward(in, limit);
+         });
   return y;
 }
 

@@ -10,7 +10,7 @@ namespace lethe::ops {
 ///   [gate; up] = x fc1[e]^T;  up clamped to [-limit, limit], gate to at most limit
 ///   y[t] = sum over the experts e of t:  (silu(gate) * up * weights[t,e]) fc2[e]^T
 /// x        [T,D] float32 | float64, any strides; all floating tensors have one dtype, or fc1 and
-///          fc2 are bfloat16 with float32 (widened expert by expert; their gradients are float32)
+///          fc2 are bfloat16 with float32 (widened piece by piece; their gradients are float32)
 /// weights  [T,k] route weights, applied before fc2
 /// indices  [T,k] int32 expert ids in [0, E)
 /// fc1      [E,2I,D], rows [gate; up]: hub w1 above w3
@@ -21,8 +21,10 @@ namespace lethe::ops {
 /// Differentiable in x, weights, fc1 and fc2; saves these and the indices and recomputes the rest:
 /// a second fc1 product instead of 2 I k saved values per token. The clamp passes the gradient at
 /// equality. An expert without tokens gets a zero gradient. Double backward: error.
+/// Temporaries of the kernel: 4 bytes for each route, and a few tiles per thread.
 /// Throws ShapeError, DtypeError, ConfigError (negative limit); DataError naming the first id out
-/// of range. Deterministic for a fixed thread count. Source: model spec 9.2.
+/// of range. Deterministic for a fixed thread count; with the kernel for any. Source: model
+/// spec 9.2.
 at::Tensor experts(const at::Tensor& x,
                    const at::Tensor& weights,
                    const at::Tensor& indices,

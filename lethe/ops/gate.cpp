@@ -1,179 +1,197 @@
 #include "lethe/ops/gate.h"
 
-#include <ATen/ops/sigmoid.h>
-
 #include "lethe/base/error.h"
-#include "lethe/core/node.h"
+#include "lethe/core/describe.h"
 #include "lethe/ops/check_tensor.h"
+#include "lethe/ops/compute_dtype.h"
 #include "lethe/ops/expert_rows.h"
+#include "lethe/ops/fused.h"
+#include "lethe/ops/gate_grad.h"
 #include "lethe/ops/register.h"
-#include "lethe/ops/score_function.h"
 
-// The differentiable steps of the gate; gate_select.cpp has the integer ones.
 namespace lethe::ops {
-
-ScoreFunction parse_score_function(std::string_view name) {
-  if (name == "sqrtsoftplus") return ScoreFunction::SqrtSoftplus;
-  if (name == "sigmoid") return ScoreFunction::Sigmoid;
-  if (name == "softmax") return ScoreFunction::Softmax;
-  fail<ConfigError>(
-      "gate_scores [score_function]: must be sqrtsoftplus, sigmoid or softmax, got '{}'; correct "
-      "scoring_func in the model's configuration",
-      name);
-}
 
 namespace {
 
-void check_scores(const at::Tensor& logits) {
-  check_sizes(
-      "gate_scores", "logits", "[T,E]", logits, {-1, -1}, "flatten batch and sequence to T");
-  check_floating("gate_scores", "logits", logits);
+constexpr const char* kOp = "gate";
+
+using OptionalTensor = std::optional<at::Tensor>;
+using Outputs = std::tuple<at::Tensor, at::Tensor, at::Tensor>;  // weights, indices, scores
+
+Fusable fusable("gate");
+
+void check_x_and_weight(const at::Tensor& x, const at::Tensor& weight) {
+  check_sizes(kOp, "x", "[T,D]", x, {-1, -1}, "flatten batch and sequence to T");
+  check_sizes(kOp, "weight", "[E,D]", weight, {-1, x.size(1)}, "pass the router's weight");
+  LETHE_CHECK(ShapeError,
+              weight.numel() > 0,
+              "gate: weight must be [E,D] with E, D >= 1, got {}",
+              shape_text(weight));
+  LETHE_CHECK(DtypeError,
+              x.is_floating_point() && weight.is_floating_point() &&
+                  compute_dtype(x) == compute_dtype(weight),
+              "gate: x and weight must be floating and both or neither float64, got {} and {}; "
+              "cast one of them",
+              dtype_text(x),
+              dtype_text(weight));
 }
 
-at::Tensor scores_forward(const at::Tensor& logits, std::string_view score_function) {
-  check_scores(logits);
-  return reference::gate_scores(logits, score_function);
+void check_given(const at::Tensor& given, int64_t tokens, int64_t k) {
+  check_sizes(kOp, "given", "[T,k]", given, {tokens, k}, "pass the indices of the same tokens");
+  check_dtype(kOp, "given", given, at::kInt, "pass what gate or gate_lookup returned");
 }
 
-at::Tensor scores_meta(const at::Tensor& logits, std::string_view score_function) {
-  check_scores(logits);
-  static_cast<void>(parse_score_function(score_function));
-  return at::empty(logits.sizes(), logits.options());
-}
-
-at::Tensor scores_backward(const at::Tensor& dy,
-                           const at::Tensor& s,
-                           const at::Tensor& logits,
-                           ScoreFunction f) {
-  switch (f) {
-    case ScoreFunction::Sigmoid:
-      return dy * s * (1 - s);
-    case ScoreFunction::Softmax:
-      return s * (dy - (dy * s).sum(-1, /*keepdim=*/true));
-    case ScoreFunction::SqrtSoftplus:
-      break;
+GateRule check(const at::Tensor& x,
+               const at::Tensor& weight,
+               const OptionalTensor& bias,
+               const OptionalTensor& given,
+               const GateOptions& options) {
+  check_x_and_weight(x, weight);
+  LETHE_CHECK(ShapeError,
+              options.k >= 1 && options.k <= weight.size(0),
+              "gate [k]: must lie in [1, E] = [1, {}], got {}; correct experts_per_token",
+              weight.size(0),
+              options.k);
+  if (bias) {
+    check_sizes(kOp, "bias", "[E]", *bias, {weight.size(0)}, "is it the bias of another layer?");
+    check_dtype(kOp, "bias", *bias, compute_dtype(x), "the bias has the type of the scores");
   }
-  const at::Tensor softplus_slope =
-      at::where(logits > kSoftplusThreshold, at::ones({}, s.options()), logits.sigmoid());
-  // Below about l = -103 softplus underflows in float32 and 0/0 would appear; the limit is 0.
-  return dy * (softplus_slope / (2 * s)).masked_fill(s == 0, 0);
+  if (given) check_given(*given, x.size(0), options.k);
+  return {
+      options.k, parse_score_function(options.score_function), options.normalize, options.scale};
 }
 
-at::Tensor scores_autograd(const at::Tensor& logits, std::string_view score_function) {
-  at::Tensor s;
-  {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    s = gate_scores(logits, score_function);
-  }
-  const ScoreFunction f = parse_score_function(score_function);
-  const at::Tensor kept_logits = f == ScoreFunction::SqrtSoftplus ? logits : at::Tensor();
-  record("lethe::gate_scores", {logits}, {s}, {s, kept_logits}, [f](const BackwardInput& in) {
-    return Tensors{scores_backward(in.grads[0], in.saved[0], in.saved[1], f)};
-  });
-  return s;
-}
-
-void check_weights(const at::Tensor& scores, const at::Tensor& indices) {
-  check_sizes(
-      "gate_weights", "scores", "[T,E]", scores, {-1, -1}, "flatten batch and sequence to T");
-  check_floating("gate_weights", "scores", scores);
-  check_sizes("gate_weights",
-              "indices",
-              "[T,k]",
-              indices,
-              {scores.size(0), -1},
-              "pass the indices of the same tokens");
-  check_dtype("gate_weights",
-              "indices",
-              indices,
-              at::kInt,
-              "pass what gate_select or gate_lookup returned");
-}
-
-void check_ascending(const at::Tensor& indices) {
-  const int64_t k = indices.size(1);
-  if (k < 2 || indices.size(0) == 0) return;
-  const at::Tensor bad = (indices.narrow(1, 1, k - 1) <= indices.narrow(1, 0, k - 1)).any(1);
+void check_ascending(const at::Tensor& given) {
+  const int64_t k = given.size(1);
+  if (k < 2 || given.size(0) == 0) return;
+  const at::Tensor bad = (given.narrow(1, 1, k - 1) <= given.narrow(1, 0, k - 1)).any(1);
   LETHE_CHECK(DataError,
               !bad.any().item<bool>(),
-              "gate_weights [expert ids]: indices must ascend strictly in every row, got token {} "
-              "out of order or with "
-              "one expert twice; sort them as gate_select and gate_lookup do",
+              "gate [expert ids]: given must ascend strictly in every row, got token {} out of "
+              "order or with one expert twice; sort it as gate and gate_lookup do",
               bad.to(at::kInt).argmax().item<int64_t>());
 }
 
-at::Tensor weights_forward(const at::Tensor& scores,
-                           const at::Tensor& indices,
-                           bool normalize,
-                           double scale) {
-  check_weights(scores, indices);
-  check_expert_ids("gate_weights", indices, scores.size(1));
-  check_ascending(indices);
-  return reference::gate_weights(scores, indices, normalize, scale);
+Outputs empty_outputs(const at::Tensor& x, const at::Tensor& weight, int64_t k) {
+  const auto options = x.options().dtype(compute_dtype(x));
+  return {at::empty({x.size(0), k}, options),
+          at::empty({x.size(0), k}, options.dtype(at::kInt)),
+          at::empty({x.size(0), weight.size(0)}, options)};
 }
 
-at::Tensor weights_meta(const at::Tensor& scores, const at::Tensor& indices, bool, double) {
-  check_weights(scores, indices);
-  return at::empty(indices.sizes(), scores.options());
+Outputs fused_forward(const at::Tensor& x,
+                      const at::Tensor& weight,
+                      const OptionalTensor& bias,
+                      const OptionalTensor& given,
+                      const GateRule& rule) {
+  const at::Tensor wide = widen(x).contiguous(), w = widen(weight).contiguous();
+  const at::Tensor b = bias ? bias->contiguous() : at::Tensor(),
+                   ids = given ? given->contiguous() : at::Tensor();
+  Outputs out = empty_outputs(x, weight, rule.k);
+  kernels::GateForward a{.parallel = aten_pool(),
+                         .shape = gate_shape(x, weight, rule),
+                         .x = wide.const_data_ptr<float>(),
+                         .weight = w.const_data_ptr<float>(),
+                         .bias = bias ? b.const_data_ptr<float>() : nullptr,
+                         .given = given ? ids.const_data_ptr<int32_t>() : nullptr,
+                         .weights = std::get<0>(out).data_ptr<float>(),
+                         .indices = std::get<1>(out).data_ptr<int32_t>(),
+                         .scores = std::get<2>(out).data_ptr<float>(),
+                         .scratch = nullptr};
+  const at::Tensor space = scratch(kernels::gate_forward_scratch(a));
+  a.scratch = space.data_ptr<float>();
+  kernels::gate_forward(a);
+  return out;
 }
 
-// With S = sum(p) + 1e-20 and w = scale p / S:  dp = scale (dw - sum(dw p) / S) / S. The ids of a
-// row are distinct, so the scatter writes every element once.
-Tensors weights_backward(const BackwardInput& in, bool normalize, double scale) {
-  const at::Tensor &scores = in.saved[0], ids = in.saved[1].to(at::kLong);
-  at::Tensor dp = in.grads[0] * scale;
-  if (normalize) {
-    const at::Tensor p = scores.gather(-1, ids), sum = p.sum(-1, /*keepdim=*/true) + kScoreSumFloor;
-    dp = (dp - (dp * p).sum(-1, /*keepdim=*/true) / sum) / sum;
+// One argument for each of the schema's.
+Outputs forward(const at::Tensor& x,
+                const at::Tensor& weight,
+                const OptionalTensor& bias,
+                const OptionalTensor& given,
+                int64_t k,
+                std::string_view score_function,
+                bool normalize,
+                double scale) {
+  const GateOptions options{k, score_function, normalize, scale};
+  const GateRule rule = check(x, weight, bias, given, options);
+  if (given) {
+    check_expert_ids(kOp, *given, weight.size(0));
+    check_ascending(*given);
   }
-  return {at::zeros(scores.sizes(), scores.options()).scatter_(-1, ids, dp)};
+  if (fusable.runs(x)) return fused_forward(x, weight, bias, given, rule);
+  return reference::gate(x, weight, bias, given, options);
 }
 
-at::Tensor weights_autograd(const at::Tensor& scores,
-                            const at::Tensor& indices,
-                            bool normalize,
-                            double scale) {
-  at::Tensor w;
+Outputs meta(const at::Tensor& x,
+             const at::Tensor& weight,
+             const OptionalTensor& bias,
+             const OptionalTensor& given,
+             int64_t k,
+             std::string_view score_function,
+             bool normalize,
+             double scale) {
+  static_cast<void>(check(x, weight, bias, given, {k, score_function, normalize, scale}));
+  return empty_outputs(x, weight, k);
+}
+
+Outputs autograd(const at::Tensor& x,
+                 const at::Tensor& weight,
+                 const OptionalTensor& bias,
+                 const OptionalTensor& given,
+                 int64_t k,
+                 std::string_view score_function,
+                 bool normalize,
+                 double scale) {
+  Outputs out;
   {
     const at::AutoDispatchBelowADInplaceOrView below;
-    w = gate_weights(scores, indices, normalize, scale);
+    out = gate(x, weight, bias, given, {k, score_function, normalize, scale});
   }
-  record("lethe::gate_weights",
-         {scores},
-         {w},
-         {scores, indices},
-         [normalize, scale](const BackwardInput& in) {
-           return weights_backward(in, normalize, scale);
+  const auto& [weights, indices, scores] = out;
+  const GateRule rule{k, parse_score_function(score_function), normalize, scale};
+  record("lethe::gate",
+         {x, weight},
+         {weights, scores},
+         {x, weight, scores, indices},
+         [rule, fused = fusable.would_run(x)](const BackwardInput& in) {
+           return fused ? gate_backward_fused(in, rule) : gate_backward(in, rule);
          });
-  return w;
+  return out;
 }
 
-LETHE_REGISTER_OP(gate_scores,
-                  "gate_scores(Tensor logits, str score_function) -> Tensor",
-                  scores_forward,
-                  scores_meta,
-                  scores_autograd)
-LETHE_REGISTER_OP(
-    gate_weights,
-    "gate_weights(Tensor scores, Tensor indices, bool normalize, float scale) -> Tensor",
-    weights_forward,
-    weights_meta,
-    weights_autograd)
+LETHE_REGISTER_OP(gate,
+                  "gate(Tensor x, Tensor weight, Tensor? bias, Tensor? given, int k, str "
+                  "score_function, bool normalize, float scale) -> (Tensor weights, Tensor "
+                  "indices, Tensor scores)",
+                  forward,
+                  meta,
+                  autograd)
 
 }  // namespace
 
-at::Tensor gate_scores(const at::Tensor& logits, std::string_view score_function) {
-  return LETHE_OP_HANDLE(gate_scores, at::Tensor(const at::Tensor&, std::string_view))
-      .call(logits, score_function);
-}
-
-at::Tensor gate_weights(const at::Tensor& scores,
-                        const at::Tensor& indices,
-                        bool normalize,
-                        double scale) {
-  return LETHE_OP_HANDLE(gate_weights,
-                         at::Tensor(const at::Tensor&, const at::Tensor&, bool, double))
-      .call(scores, indices, normalize, scale);
+Outputs gate(const at::Tensor& x,
+             const at::Tensor& weight,
+             const OptionalTensor& bias,
+             const OptionalTensor& given,
+             const GateOptions& options) {
+  using Signature = Outputs(const at::Tensor&,
+                            const at::Tensor&,
+                            const OptionalTensor&,
+                            const OptionalTensor&,
+                            int64_t,
+                            std::string_view,
+                            bool,
+                            double);
+  return LETHE_OP_HANDLE(gate, Signature)
+      .call(x,
+            weight,
+            bias,
+            given,
+            options.k,
+            options.score_function,
+            options.normalize,
+            options.scale);
 }
 
 }  // namespace lethe::ops

@@ -5,10 +5,15 @@
 #include "lethe/base/error.h"
 #include "lethe/core/describe.h"
 #include "lethe/core/node.h"
+#include "lethe/kernels/cpu/hadamard.h"
+#include "lethe/ops/compute_dtype.h"
+#include "lethe/ops/fused.h"
 #include "lethe/ops/register.h"
 
 namespace lethe::ops {
 namespace {
+
+Fusable fusable("hadamard");
 
 void check(const at::Tensor& x) {
   LETHE_CHECK(ShapeError,
@@ -22,8 +27,20 @@ void check(const at::Tensor& x) {
               dtype_text(x));
 }
 
+at::Tensor fused(const at::Tensor& x) {
+  const at::Tensor wide = widen(x).contiguous();
+  at::Tensor y = at::empty(x.sizes(), wide.options());
+  kernels::hadamard({.parallel = aten_pool(),
+                     .rows = x.numel() / x.size(-1),
+                     .width = x.size(-1),
+                     .x = wide.const_data_ptr<float>(),
+                     .y = y.data_ptr<float>()});
+  return y.to(x.scalar_type());
+}
+
 at::Tensor forward(const at::Tensor& x) {
   check(x);
+  if (fusable.runs(x)) return fused(x);
   return reference::hadamard(x);
 }
 
@@ -38,8 +55,8 @@ at::Tensor autograd(const at::Tensor& x) {
     const at::AutoDispatchBelowADInplaceOrView below;
     y = hadamard(x);
   }
-  record("lethe::hadamard", {x}, {y}, {}, [](const BackwardInput& in) {
-    return Tensors{reference::hadamard(in.grads[0])};
+  record("lethe::hadamard", {x}, {y}, {}, [use = fusable.would_run(x)](const BackwardInput& in) {
+    return Tensors{use ? fused(in.grads[0]) : reference::hadamard(in.grads[0])};
   });
   return y;
 }

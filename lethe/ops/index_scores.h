@@ -15,6 +15,12 @@ Documents check_indexer(const char* op,
                         const at::Tensor& cu_seqlens,
                         int64_t ratio);
 
+/// Slots of every query as a row of ids: int32 [T, K']. Does not read them.
+void check_given_shape(const at::Tensor& given, int64_t tokens);
+
+/// Every row holds ascending slots that its query sees, then -1. Reads the values, once.
+void check_given(const at::Tensor& given, const Documents& documents, int64_t ratio);
+
 /// Queries per block such that their [queries, nI, slots] products stay within the budget.
 int64_t index_block_size(const Documents& documents, const IndexerInputs& inputs, int64_t ratio);
 

@@ -2,7 +2,10 @@
 
 #include "lethe/base/error.h"
 #include "lethe/core/node.h"
+#include "lethe/ops/fused.h"
 #include "lethe/ops/index_scores.h"
+#include "lethe/ops/indexer_fused.h"
+#include "lethe/ops/indexer_grad.h"
 #include "lethe/ops/packed_row.h"
 #include "lethe/ops/register.h"
 
@@ -10,21 +13,21 @@ namespace lethe::ops {
 namespace {
 
 using Selection = std::tuple<at::Tensor, at::Tensor>;
+using OptionalTensor = std::optional<at::Tensor>;
 
 constexpr const char* kScores = "indexer_scores";
 constexpr const char* kSelect = "lightning_indexer";
 
-void check_topk(int64_t topk) {
-  LETHE_CHECK(
-      ShapeError, topk >= 1, "lightning_indexer: topk must be >= 1, got {}; set index_topk", topk);
-}
+Fusable fusable_scores(kScores);
+Fusable fusable_select(kSelect);
 
 at::Tensor scores_forward(const at::Tensor& q,
                           const at::Tensor& k,
                           const at::Tensor& w,
                           const at::Tensor& cu_seqlens,
                           int64_t ratio) {
-  check_indexer(kScores, {q, k, w}, cu_seqlens, ratio);
+  const Documents documents = check_indexer(kScores, {q, k, w}, cu_seqlens, ratio);
+  if (fusable_scores.runs(q)) return fused_indexer_scores({q, k, w}, documents, ratio);
   return reference::indexer_scores({q, k, w}, cu_seqlens, ratio);
 }
 
@@ -37,15 +40,35 @@ at::Tensor scores_meta(const at::Tensor& q,
   return at::empty({q.size(0), most_slots(documents, ratio)}, q.options());
 }
 
+Documents check_select(const IndexerInputs& inputs,
+                       const at::Tensor& cu_seqlens,
+                       int64_t ratio,
+                       const IndexerChoice& choice) {
+  LETHE_CHECK(ShapeError,
+              choice.topk >= 1,
+              "lightning_indexer: topk must be >= 1, got {}; set index_topk",
+              choice.topk);
+  if (choice.given != nullptr) check_given_shape(*choice.given, inputs.q.size(0));
+  return check_indexer(kSelect, inputs, cu_seqlens, ratio);
+}
+
+IndexerChoice choice_of(int64_t topk, const OptionalTensor& given, bool return_values) {
+  return {topk, return_values, given ? &*given : nullptr};
+}
+
 Selection select_forward(const at::Tensor& q,
                          const at::Tensor& k,
                          const at::Tensor& w,
                          const at::Tensor& cu_seqlens,
                          int64_t ratio,
-                         int64_t topk) {
-  check_topk(topk);
-  check_indexer(kSelect, {q, k, w}, cu_seqlens, ratio);
-  return reference::lightning_indexer({q, k, w}, cu_seqlens, ratio, topk);
+                         int64_t topk,
+                         const OptionalTensor& given,
+                         bool return_values) {
+  const IndexerChoice choice = choice_of(topk, given, return_values);
+  const Documents documents = check_select({q, k, w}, cu_seqlens, ratio, choice);
+  if (given) check_given(*given, documents, ratio);
+  if (fusable_select.runs(q)) return fused_lightning_indexer({q, k, w}, documents, ratio, choice);
+  return reference::lightning_indexer({q, k, w}, cu_seqlens, ratio, choice);
 }
 
 Selection select_meta(const at::Tensor& q,
@@ -53,27 +76,15 @@ Selection select_meta(const at::Tensor& q,
                       const at::Tensor& w,
                       const at::Tensor& cu_seqlens,
                       int64_t ratio,
-                      int64_t topk) {
-  check_topk(topk);
-  const Documents documents = check_indexer(kSelect, {q, k, w}, cu_seqlens, ratio);
-  const std::vector<int64_t> sizes{q.size(0), std::min(topk, most_slots(documents, ratio))};
-  return {at::empty(sizes, q.options().dtype(at::kInt)), at::empty(sizes, q.options())};
-}
-
-/// saved: q, k, w and, for the selection, its indices; d [T, *] over the scores' columns or the
-/// selected ones.
-Tensors backward(const BackwardInput& in, const Documents& documents, int64_t ratio) {
-  const IndexerInputs inputs{in.saved[0], in.saved[1], in.saved[2]};
-  const std::optional<at::Tensor> indices =
-      in.saved.size() > 3 ? std::optional<at::Tensor>(in.saved[3]) : std::nullopt;
-  IndexerGradients gradients(inputs);
-  for (const QueryBlock& block : index_blocks(documents, inputs, ratio)) {
-    if (block.num_slots == 0) continue;
-    const KeyPart part = slot_part(inputs.k, indices, block, ratio);
-    gradients.add(
-        inputs, block, part, block_rows(in.grads[0], block).narrow(1, 0, part.hidden.size(1)));
-  }
-  return {gradients.q, gradients.k, gradients.w};
+                      int64_t topk,
+                      const OptionalTensor& given,
+                      bool return_values) {
+  const Documents documents =
+      check_select({q, k, w}, cu_seqlens, ratio, choice_of(topk, given, return_values));
+  const int64_t width = given ? given->size(1) : std::min(topk, most_slots(documents, ratio));
+  const std::vector<int64_t> sizes{q.size(0), width};
+  return {at::empty(sizes, q.options().dtype(at::kInt)),
+          at::empty(return_values ? sizes : std::vector<int64_t>{0}, q.options())};
 }
 
 at::Tensor scores_autograd(const at::Tensor& q,
@@ -86,12 +97,12 @@ at::Tensor scores_autograd(const at::Tensor& q,
     const at::AutoDispatchBelowADInplaceOrView below;
     scores = indexer_scores({q, k, w}, cu_seqlens, ratio);
   }
+  Documents documents = documents_of(kScores, cu_seqlens, q.size(0));
   record("lethe::indexer_scores",
          {q, k, w},
          {scores},
          {q, k, w},
-         [documents = documents_of(kScores, cu_seqlens, q.size(0)),
-          ratio](const BackwardInput& in) { return backward(in, documents, ratio); });
+         indexer_gradient(std::move(documents), ratio, fusable_scores.would_run(q)));
   return scores;
 }
 
@@ -100,18 +111,22 @@ Selection select_autograd(const at::Tensor& q,
                           const at::Tensor& w,
                           const at::Tensor& cu_seqlens,
                           int64_t ratio,
-                          int64_t topk) {
+                          int64_t topk,
+                          const OptionalTensor& given,
+                          bool return_values) {
   at::Tensor indices, values;
   {
     const at::AutoDispatchBelowADInplaceOrView below;
-    std::tie(indices, values) = lightning_indexer({q, k, w}, cu_seqlens, ratio, topk);
+    std::tie(indices, values) =
+        lightning_indexer({q, k, w}, cu_seqlens, ratio, choice_of(topk, given, return_values));
   }
+  if (!return_values) return {indices, values};
+  Documents documents = documents_of(kSelect, cu_seqlens, q.size(0));
   record("lethe::lightning_indexer",
          {q, k, w},
          {values},
          {q, k, w, indices},
-         [documents = documents_of(kSelect, cu_seqlens, q.size(0)),
-          ratio](const BackwardInput& in) { return backward(in, documents, ratio); });
+         indexer_gradient(std::move(documents), ratio, fusable_select.would_run(q)));
   return {indices, values};
 }
 
@@ -124,8 +139,8 @@ LETHE_REGISTER_OP(
 
 LETHE_REGISTER_OP(
     lightning_indexer,
-    "lightning_indexer(Tensor q, Tensor k, Tensor w, Tensor cu_seqlens, int ratio, int topk) "
-    "-> (Tensor indices, Tensor values)",
+    "lightning_indexer(Tensor q, Tensor k, Tensor w, Tensor cu_seqlens, int ratio, int topk, "
+    "Tensor? given=None, bool return_values=True) -> (Tensor indices, Tensor values)",
     select_forward,
     select_meta,
     select_autograd)
@@ -144,11 +159,26 @@ at::Tensor indexer_scores(const IndexerInputs& inputs,
 Selection lightning_indexer(const IndexerInputs& inputs,
                             const at::Tensor& cu_seqlens,
                             int64_t ratio,
-                            int64_t topk) {
-  using Signature = Selection(
-      const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t, int64_t);
+                            const IndexerChoice& choice) {
+  using Signature = Selection(const at::Tensor&,
+                              const at::Tensor&,
+                              const at::Tensor&,
+                              const at::Tensor&,
+                              int64_t,
+                              int64_t,
+                              const OptionalTensor&,
+                              bool);
+  const OptionalTensor given =
+      choice.given != nullptr ? OptionalTensor(*choice.given) : std::nullopt;
   return LETHE_OP_HANDLE(lightning_indexer, Signature)
-      .call(inputs.q, inputs.k, inputs.w, cu_seqlens, ratio, topk);
+      .call(inputs.q,
+            inputs.k,
+            inputs.w,
+            cu_seqlens,
+            ratio,
+            choice.topk,
+            given,
+            choice.return_values);
 }
 
 }  // namespace lethe::ops

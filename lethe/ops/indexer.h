@@ -11,7 +11,7 @@ namespace lethe::ops {
 
 /// What the lightning indexer scores. All three share one dtype, float32 | float64; any strides.
 struct IndexerInputs {
-  const at::Tensor& q;  // [T, nI, dI] rotated queries
+  const at::Tensor& q;  // [T, nI, dI] rotated queries, nI and dI >= 1
   const at::Tensor& k;  // [C, dI] rotated keys, one per slot, documents in order
   const at::Tensor& w;  // [T, nI] head weights, already scaled by dI^-0.5 * nI^-0.5
 };
@@ -25,24 +25,34 @@ struct IndexerInputs {
 /// Deterministic. Source: model spec 6, 5.3, 11.
 at::Tensor indexer_scores(const IndexerInputs& inputs, const at::Tensor& cu_seqlens, int64_t ratio);
 
-/// The best slots of every query. Arguments as indexer_scores; topk >= 1. The scores exist for one
-/// block of queries at a time. Returns (indices int32 [T, K'], values [T, K']), K' = min(topk,
-/// Cmax). indices are rows of k, ascending, then -1; values are their scores, -inf at -1. Higher
-/// score first, on equal score the lower slot; -0 counts as +0; a NaN score is never selected. A
-/// query with no visible slot gets all -1. values are differentiable in q, k, w, indices are not;
-/// double backward: error. Throws ShapeError, DtypeError. Deterministic: equal whatever the block
-/// size. Source: model spec 6; spec 4 2.1.
+/// What lightning_indexer gives.
+struct IndexerChoice {
+  int64_t topk;                       // >= 1
+  bool return_values = true;          // false: values is an empty tensor, and a query that sees at
+                                      // most K' slots takes them all unscored, NaN scores included
+  const at::Tensor* given = nullptr;  // int32 [T, K'], replayed: nothing is selected; every row
+                                      // ascending slots that its query sees, then -1
+};
+
+/// The best slots of every query. Arguments as indexer_scores. The scores exist for one block of
+/// queries at a time. Returns (indices int32 [T, K'], values [T, K']), K' = min(topk, Cmax), or
+/// those given and their values. indices are rows of k, ascending, then -1; values are their
+/// scores, -inf at -1. Higher score first, on equal score the lower slot; -0 counts as +0; a NaN
+/// score is never selected. A query with no visible slot gets all -1. values are differentiable in
+/// q, k, w, indices are not; double backward: error. Throws ShapeError (also for a given index that
+/// is out of range, not visible or out of order), DtypeError. Deterministic: equal whatever the
+/// block size and the number of threads. Source: model spec 6; spec 4 2.1.
 std::tuple<at::Tensor, at::Tensor> lightning_indexer(const IndexerInputs& inputs,
                                                      const at::Tensor& cu_seqlens,
                                                      int64_t ratio,
-                                                     int64_t topk);
+                                                     const IndexerChoice& choice);
 
 namespace reference {
 at::Tensor indexer_scores(const IndexerInputs& inputs, const at::Tensor& cu_seqlens, int64_t ratio);
 std::tuple<at::Tensor, at::Tensor> lightning_indexer(const IndexerInputs& inputs,
                                                      const at::Tensor& cu_seqlens,
                                                      int64_t ratio,
-                                                     int64_t topk);
+                                                     const IndexerChoice& choice);
 }  // namespace reference
 
 }  // namespace lethe::ops

@@ -4,7 +4,9 @@
 #include "lethe/core/describe.h"
 #include "lethe/core/node.h"
 #include "lethe/ops/attention_keys.h"
+#include "lethe/ops/fused.h"
 #include "lethe/ops/index_scores.h"
+#include "lethe/ops/indexer_fused.h"
 #include "lethe/ops/packed_row.h"
 #include "lethe/ops/register.h"
 
@@ -16,6 +18,24 @@ using GradientsAndLoss = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tens
 
 constexpr const char* kOp = "indexer_kl";
 
+Fusable fusable(kOp);
+
+const at::Tensor* pointer_to(const OptionalTensor& t) {
+  return t ? &*t : nullptr;
+}
+
+void check_mass(const KlTeacher& teacher) {
+  const AttentionInputs& attention = teacher.attention;
+  const at::Tensor& mass = *teacher.slot_mass;
+  LETHE_CHECK(ConfigError,
+              teacher.joint && attention.indices,
+              "indexer_kl: slot_mass must come with the joint teacher and indices, got {}; it is "
+              "the mass of sparse_attention on its selected slots",
+              shape_text(mass));
+  check_same_dtype(kOp, "slot_mass", mass, attention.q);
+  check_sizes(kOp, "slot_mass", "[T,K]", mass, attention.indices->sizes().vec());
+}
+
 Documents check(const KlTeacher& teacher, const IndexerInputs& index) {
   const AttentionInputs& attention = teacher.attention;
   LETHE_CHECK(ShapeError,
@@ -25,6 +45,7 @@ Documents check(const KlTeacher& teacher, const IndexerInputs& index) {
   Documents documents = check_attention(kOp, attention, teacher.rule);
   check_indexer(kOp, index, attention.cu_seqlens, teacher.rule.ratio);
   check_same_dtype(kOp, "index q", index.q, attention.q);
+  if (teacher.slot_mass != nullptr) check_mass(teacher);
   if (!teacher.lse) return documents;
   LETHE_CHECK(ConfigError,
               teacher.joint,
@@ -49,12 +70,16 @@ GradientsAndLoss forward(const at::Tensor& q,
                          int64_t window,
                          int64_t ratio,
                          double scale,
-                         bool joint) {
+                         bool joint,
+                         const OptionalTensor& slot_mass) {
   const OptionalTensor present(slots);
   const AttentionInputs attention{q, kv, present, indices, sink, cu_seqlens};
-  const KlTeacher teacher{attention, lse, {window, ratio, scale}, joint};
-  check_indices(kOp, attention, check(teacher, {index_q, index_k, index_w}), ratio);
-  return reference::indexer_kl(teacher, {index_q, index_k, index_w});
+  const KlTeacher teacher{attention, lse, {window, ratio, scale}, joint, pointer_to(slot_mass)};
+  const IndexerInputs index{index_q, index_k, index_w};
+  const Documents documents = check(teacher, index);
+  check_indices(kOp, attention, documents, ratio);
+  if (fusable.runs(index_q)) return fused_indexer_kl(teacher, index, documents);
+  return reference::indexer_kl(teacher, index);
 }
 
 GradientsAndLoss meta(const at::Tensor& q,
@@ -70,10 +95,12 @@ GradientsAndLoss meta(const at::Tensor& q,
                       int64_t window,
                       int64_t ratio,
                       double scale,
-                      bool joint) {
+                      bool joint,
+                      const OptionalTensor& slot_mass) {
   const OptionalTensor present(slots);
   const AttentionInputs attention{q, kv, present, indices, sink, cu_seqlens};
-  check({attention, lse, {window, ratio, scale}, joint}, {index_q, index_k, index_w});
+  check({attention, lse, {window, ratio, scale}, joint, pointer_to(slot_mass)},
+        {index_q, index_k, index_w});
   const auto like = [](const at::Tensor& t) { return at::empty(t.sizes(), t.options()); };
   return {like(index_q), like(index_k), like(index_w), at::empty({1}, index_q.options())};
 }
@@ -99,7 +126,8 @@ GradientsAndLoss autograd(const at::Tensor& q,
                           int64_t window,
                           int64_t ratio,
                           double scale,
-                          bool joint) {
+                          bool joint,
+                          const OptionalTensor& slot_mass) {
   check_detached(q, "query");
   check_detached(kv, "kv");
   check_detached(slots, "slots");
@@ -110,7 +138,8 @@ GradientsAndLoss autograd(const at::Tensor& q,
   const OptionalTensor present(slots);
   const at::AutoDispatchBelowADInplaceOrView below;
   const AttentionInputs attention{q, kv, present, indices, sink, cu_seqlens};
-  return indexer_kl({attention, lse, {window, ratio, scale}, joint}, {index_q, index_k, index_w});
+  return indexer_kl({attention, lse, {window, ratio, scale}, joint, pointer_to(slot_mass)},
+                    {index_q, index_k, index_w});
 }
 
 LETHE_REGISTER_OP(
@@ -119,7 +148,8 @@ LETHE_REGISTER_OP(
     "cu_seqlens, "
     "Tensor? lse, Tensor index_q, Tensor index_k, Tensor index_w, int window, int ratio, float "
     "scale, "
-    "bool joint) -> (Tensor d_index_q, Tensor d_index_k, Tensor d_index_w, Tensor loss)",
+    "bool joint, Tensor? slot_mass=None) -> (Tensor d_index_q, Tensor d_index_k, Tensor d_index_w, "
+    "Tensor loss)",
     forward,
     meta,
     autograd)
@@ -140,7 +170,8 @@ GradientsAndLoss indexer_kl(const KlTeacher& teacher, const IndexerInputs& index
                                      int64_t,
                                      int64_t,
                                      double,
-                                     bool);
+                                     bool,
+                                     const OptionalTensor&);
   const AttentionInputs& a = teacher.attention;
   LETHE_CHECK(ShapeError,
               a.slots.has_value(),
@@ -159,7 +190,8 @@ GradientsAndLoss indexer_kl(const KlTeacher& teacher, const IndexerInputs& index
             teacher.rule.window,
             teacher.rule.ratio,
             teacher.rule.scale,
-            teacher.joint);
+            teacher.joint,
+            teacher.slot_mass != nullptr ? OptionalTensor(*teacher.slot_mass) : std::nullopt);
 }
 
 }  // namespace lethe::ops

@@ -17,6 +17,10 @@ struct KlTeacher {
                        // absent = recomputed over window + slots + sink. Joint only
   AttentionRule rule;  // ratio >= 2
   bool joint = true;   // false: per-head softmax over the slots alone ("conditional")
+  const at::Tensor* slot_mass = nullptr;  // [T, K'] sum_h exp(z_hj - F_h) up to a factor per row, 0
+                                          // at -1, as sparse_attention gives it: P is it divided by
+                                          // its sum, q and slots are not read but for rows that sum
+                                          // to less than 1e-30. Joint with indices only
 };
 
 /// KL divergence of the indexer's softmax Q from the teacher P over the slot set A of each query,

@@ -3,7 +3,9 @@
 #include <ATen/ops/bmm.h>
 
 #include "lethe/core/node.h"
+#include "lethe/kernels/cpu/mhc_head.h"
 #include "lethe/ops/compute_dtype.h"
+#include "lethe/ops/fused.h"
 #include "lethe/ops/mhc_mix.h"
 #include "lethe/ops/register.h"
 
@@ -13,9 +15,31 @@ namespace {
 using at::Tensor;
 using Outputs = std::tuple<Tensor, Tensor, Tensor>;
 
+Fusable fusable("mhc_head");
+
 void check(const Tensor& streams, const MhcParameters& p) {
   check_streams("mhc_head", streams);
   check_mhc_parameters("mhc_head", streams, p, streams.size(1), 1);
+}
+
+Outputs fused_forward(const Tensor& streams,
+                      const MhcParameters& p,
+                      double norm_eps,
+                      double hc_eps) {
+  const Tensor x = kernel_streams(streams), fn = p.fn.contiguous(), base = p.base.contiguous(),
+               scale = p.scale.contiguous();
+  kernels::MhcSite site = kernel_site(x, {fn, base, scale}, norm_eps, hc_eps);
+  const Tensor y = at::empty({site.tokens, site.width}, base.options()),
+               mix = at::empty({site.tokens, site.rows}, base.options()),
+               r = at::empty({site.tokens, 1}, base.options());
+  const Tensor space =
+      scratch(kernels::mhc_forward_scratch_floats(kernels::mhc_scratch_shape(site, 0)));
+  site.scratch = space.data_ptr<float>();
+  kernels::mhc_head_forward({.site = site,
+                             .y = y.data_ptr<float>(),
+                             .mix = mix.data_ptr<float>(),
+                             .r = r.data_ptr<float>()});
+  return {y.to(streams.scalar_type()), mix, r};
 }
 
 Outputs forward(const Tensor& streams,
@@ -25,6 +49,7 @@ Outputs forward(const Tensor& streams,
                 double norm_eps,
                 double hc_eps) {
   check(streams, {fn, base, scale});
+  if (fusable.runs(streams)) return fused_forward(streams, {fn, base, scale}, norm_eps, hc_eps);
   return reference::mhc_head(streams, fn, base, scale, norm_eps, hc_eps);
 }
 
@@ -62,6 +87,31 @@ Tensors backward(const BackwardInput& in, double hc_eps) {
   return {d_streams, d_fn, d_base, d_scale};
 }
 
+Tensors fused_backward(const BackwardInput& in, double hc_eps) {
+  const Tensor x = kernel_streams(in.saved[0]), fn = in.saved[1].contiguous(),
+               base = in.saved[2].contiguous(), scale = in.saved[3].contiguous();
+  const Tensor mix = in.saved[4].contiguous(), r = in.saved[5].contiguous();
+  const Tensor d_y = kernel_gradient(in.grads[0]);
+  kernels::MhcSite site = kernel_site(x, {fn, base, scale}, /*norm_eps=*/0, hc_eps);
+  const Tensor space =
+      scratch(kernels::mhc_backward_scratch_floats(kernels::mhc_scratch_shape(site, 0)));
+  site.scratch = space.data_ptr<float>();
+  Tensor d_streams, d_fn;
+  if (in.needed[0]) d_streams = at::empty(x.sizes(), base.options());
+  if (in.needed[1]) d_fn = at::empty_like(fn);
+  const Tensor d_base = at::empty_like(base), d_scale = at::empty_like(scale);
+  kernels::mhc_head_backward({.site = site,
+                              .mix = mix.const_data_ptr<float>(),
+                              .r = r.const_data_ptr<float>(),
+                              .d_y = d_y.const_data_ptr<float>(),
+                              .d_x = mutable_data_or_null(d_streams),
+                              .d_fn = mutable_data_or_null(d_fn),
+                              .d_base = d_base.data_ptr<float>(),
+                              .d_scale = d_scale.data_ptr<float>()});
+  if (in.needed[0]) d_streams = d_streams.to(in.saved[0].scalar_type());
+  return {d_streams, d_fn, d_base, d_scale};
+}
+
 const auto& handle() {
   return LETHE_OP_HANDLE(
       mhc_head,
@@ -84,7 +134,9 @@ Outputs autograd(const Tensor& streams,
          {streams, fn, base, scale},
          {y},
          {streams, fn, base, scale, mix, r},
-         [hc_eps](const BackwardInput& in) { return backward(in, hc_eps); });
+         [hc_eps, fused = fusable.would_run(streams)](const BackwardInput& in) {
+           return fused ? fused_backward(in, hc_eps) : backward(in, hc_eps);
+         });
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include "lethe/base/error.h"
 #include "lethe/core/describe.h"
 #include "lethe/ops/compute_dtype.h"
+#include "lethe/ops/fused.h"
 
 namespace lethe::ops {
 namespace {
@@ -83,6 +84,44 @@ void check_mhc_parameters(std::string_view op,
   check_parameter(op, "fn", p.fn, {rows, streams.size(1) * streams.size(2)}, dtype);
   check_parameter(op, "base", p.base, {rows}, dtype);
   check_parameter(op, "scale", p.scale, {scales}, dtype);
+}
+
+at::Tensor kernel_streams(const at::Tensor& streams) {
+  const at::Tensor x = widen(streams);
+  return x.size(2) == 1 || x.stride(2) == 1 ? x : x.contiguous();
+}
+
+kernels::MhcSite kernel_site(const at::Tensor& streams,
+                             const MhcParameters& dense,
+                             double norm_eps,
+                             double hc_eps) {
+  return {.parallel = aten_pool(),
+          .tokens = streams.size(0),
+          .streams = streams.size(1),
+          .width = streams.size(2),
+          .rows = dense.base.size(0),
+          .scales = dense.scale.size(0),
+          .token_stride = streams.stride(0),
+          .stream_stride = streams.stride(1),
+          .x = streams.const_data_ptr<float>(),
+          .fn = dense.fn.const_data_ptr<float>(),
+          .base = dense.base.const_data_ptr<float>(),
+          .scale = dense.scale.const_data_ptr<float>(),
+          .norm_eps = static_cast<float>(norm_eps),
+          .hc_eps = static_cast<float>(hc_eps),
+          .scratch = nullptr};
+}
+
+at::Tensor kernel_gradient(const at::Tensor& grad) {
+  return grad.defined() ? widen(grad).contiguous() : grad;
+}
+
+const float* data_or_null(const at::Tensor& t) {
+  return t.defined() ? t.const_data_ptr<float>() : nullptr;
+}
+
+float* mutable_data_or_null(const at::Tensor& t) {
+  return t.defined() ? t.data_ptr<float>() : nullptr;
 }
 
 }  // namespace lethe::ops

@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "lethe/kernels/cpu/mhc_site.h"
+
 // Inside lethe/ops only: what mhc_pre and mhc_head share.
 namespace lethe::ops {
 
@@ -43,5 +45,21 @@ void check_mhc_parameters(std::string_view op,
                           const MhcParameters& p,
                           int64_t rows,
                           int64_t scales);
+
+/// The streams as a kernel takes them: widened, their last dimension dense, the others as they lie,
+/// so that streams that are one row expanded are not copied.
+at::Tensor kernel_streams(const at::Tensor& streams);
+
+/// A site for the kernels, without scratch; the tensors must live as long as it does.
+kernels::MhcSite kernel_site(const at::Tensor& streams,
+                             const MhcParameters& dense,
+                             double norm_eps,
+                             double hc_eps);
+
+/// The gradient as a kernel takes it, undefined where none arrived.
+at::Tensor kernel_gradient(const at::Tensor& grad);
+
+const float* data_or_null(const at::Tensor& t);
+float* mutable_data_or_null(const at::Tensor& t);
 
 }  // namespace lethe::ops

@@ -7,7 +7,9 @@
 #include "lethe/base/error.h"
 #include "lethe/core/describe.h"
 #include "lethe/core/node.h"
+#include "lethe/kernels/cpu/mhc_post.h"
 #include "lethe/ops/compute_dtype.h"
+#include "lethe/ops/fused.h"
 #include "lethe/ops/mhc_mix.h"
 #include "lethe/ops/register.h"
 
@@ -15,6 +17,8 @@ namespace lethe::ops {
 namespace {
 
 using at::Tensor;
+
+Fusable fusable("mhc_post");
 
 void check_weights(const char* name, const Tensor& t, at::IntArrayRef shape, at::ScalarType dtype) {
   LETHE_CHECK(ShapeError,
@@ -49,8 +53,38 @@ void check(const Tensor& y, const Tensor& streams, const Tensor& post, const Ten
   check_weights("comb", comb, {tokens, n, n}, compute_dtype(streams));
 }
 
+/// All as the kernel takes them.
+struct Operands {
+  Tensor y, x, post, comb;
+
+  Operands(const Tensor& y_, const Tensor& streams, const Tensor& post_, const Tensor& comb_)
+      : y(widen(y_).contiguous()),
+        x(kernel_streams(streams)),
+        post(post_.contiguous()),
+        comb(comb_.contiguous()) {}
+
+  [[nodiscard]] kernels::MhcPost arguments() const {
+    return {.parallel = aten_pool(),
+            .tokens = x.size(0),
+            .streams = x.size(1),
+            .width = x.size(2),
+            .token_stride = x.stride(0),
+            .stream_stride = x.stride(1),
+            .y = y.const_data_ptr<float>(),
+            .x = x.const_data_ptr<float>(),
+            .post = post.const_data_ptr<float>(),
+            .comb = comb.const_data_ptr<float>()};
+  }
+};
+
 Tensor forward(const Tensor& y, const Tensor& streams, const Tensor& post, const Tensor& comb) {
   check(y, streams, post, comb);
+  if (fusable.runs(streams)) {
+    const Operands in(y, streams, post, comb);
+    const Tensor out = at::empty(streams.sizes(), post.options());
+    kernels::mhc_post_forward({.in = in.arguments(), .out = out.data_ptr<float>()});
+    return out.to(streams.scalar_type());
+  }
   return reference::mhc_post(y, streams, post, comb);
 }
 
@@ -72,13 +106,38 @@ Tensors backward(const BackwardInput& in) {
   return {d_y, d_streams, d_post, d_comb};
 }
 
+Tensors fused_backward(const BackwardInput& in) {
+  const Tensor &y = in.saved[0], &streams = in.saved[1], &post = in.saved[2], &comb = in.saved[3];
+  const Operands operands(y, streams, post, comb);
+  const Tensor g = kernel_gradient(in.grads[0]);
+  const auto made = [&](size_t i, const Tensor& like) {
+    return in.needed[i] ? at::empty(like.sizes(), g.options()) : Tensor();
+  };
+  const Tensor d_y = made(0, y), d_streams = made(1, streams), d_post = made(2, post),
+               d_comb = made(3, comb);
+  kernels::mhc_post_backward({.in = operands.arguments(),
+                              .d_out = g.const_data_ptr<float>(),
+                              .d_y = mutable_data_or_null(d_y),
+                              .d_x = mutable_data_or_null(d_streams),
+                              .d_post = mutable_data_or_null(d_post),
+                              .d_comb = mutable_data_or_null(d_comb)});
+  const auto narrowed = [&](const Tensor& d) {
+    return d.defined() ? d.to(streams.scalar_type()) : d;
+  };
+  return {narrowed(d_y), narrowed(d_streams), d_post, d_comb};
+}
+
 Tensor autograd(const Tensor& y, const Tensor& streams, const Tensor& post, const Tensor& comb) {
   Tensor next;
   {
     const at::AutoDispatchBelowADInplaceOrView below;
     next = mhc_post(y, streams, post, comb);
   }
-  record("lethe::mhc_post", {y, streams, post, comb}, {next}, {y, streams, post, comb}, backward);
+  record("lethe::mhc_post",
+         {y, streams, post, comb},
+         {next},
+         {y, streams, post, comb},
+         fusable.would_run(streams) ? fused_backward : backward);
   return next;
 }
 

@@ -1,9 +1,10 @@
 #include "lethe/ops/rms_norm.h"
 
-#include "lethe/base/error.h"
-#include "lethe/core/describe.h"
 #include "lethe/core/node.h"
+#include "lethe/kernels/cpu/rms_norm.h"
 #include "lethe/ops/compute_dtype.h"
+#include "lethe/ops/fused.h"
+#include "lethe/ops/norm.h"
 #include "lethe/ops/register.h"
 
 namespace lethe::ops {
@@ -11,50 +12,56 @@ namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-void check(const at::Tensor& x, const OptionalTensor& weight) {
-  LETHE_CHECK(
-      ShapeError, x.dim() >= 1, "rms_norm: x must be [..., D], got a scalar; add a dimension");
-  LETHE_CHECK(DtypeError,
-              x.is_floating_point(),
-              "rms_norm: x must be floating, got {}; cast it first",
-              dtype_text(x));
-  if (!weight) return;
-  LETHE_CHECK(ShapeError,
-              weight->dim() == 1 && weight->size(0) == x.size(-1),
-              "rms_norm: weight must be [D] = [{}], got {}; is it the weight of another norm?",
-              x.size(-1),
-              shape_text(*weight));
-  LETHE_CHECK(DtypeError,
-              weight->scalar_type() == compute_dtype(x),
-              "rms_norm: weight must be {}, got {}; norm weights are fp32-kept",
-              c10::toString(compute_dtype(x)),
-              dtype_text(*weight));
+constexpr const char* kOp = "rms_norm";
+
+Fusable fusable(kOp);
+
+at::Tensor fused_forward(const at::Tensor& x, const OptionalTensor& weight, double eps) {
+  const at::Tensor wide = widen(x).contiguous();
+  const at::Tensor w = weight ? weight->contiguous() : at::Tensor();
+  at::Tensor y = at::empty(x.sizes(), wide.options());
+  kernels::rms_norm_forward({.parallel = aten_pool(),
+                             .rows = x.numel() / std::max<int64_t>(x.size(-1), 1),
+                             .width = x.size(-1),
+                             .eps = static_cast<float>(eps),
+                             .x = wide.const_data_ptr<float>(),
+                             .weight = data_or_null(w),
+                             .y = y.data_ptr<float>()});
+  return y.to(x.scalar_type());
 }
 
 at::Tensor forward(const at::Tensor& x, const OptionalTensor& weight, double eps) {
-  check(x, weight);
+  check_norm(kOp, x, weight);
+  if (fusable.runs(x)) return fused_forward(x, weight, eps);
   return reference::rms_norm(x, weight, eps);
 }
 
 at::Tensor meta(const at::Tensor& x, const OptionalTensor& weight, double) {
-  check(x, weight);
+  check_norm(kOp, x, weight);
   return at::empty(x.sizes(), x.options());
 }
 
-// With xh = x*r, r = rsqrt(mean(x^2)+eps), g = dy*w:  dx = r * (g - xh * mean(g*xh)),  dw =
-// sum(dy*xh).
-Tensors backward(const BackwardInput& in, double eps) {
-  const at::Tensor &dy = in.grads[0], &x = in.saved[0], &weight = in.saved[1];
-  const at::Tensor wide = widen(x), dy_wide = widen(dy);
-  const at::Tensor r = (wide.square().mean(-1, true) + eps).rsqrt();
-  const at::Tensor xh = wide * r;
-  at::Tensor dx, dw;
-  if (in.needed[0]) {
-    const at::Tensor g = weight.defined() ? dy_wide * weight : dy_wide;
-    dx = (r * (g - xh * (g * xh).mean(-1, true))).to(x.scalar_type());
+Tensors fused_backward(const BackwardInput& in, double eps) {
+  const at::Tensor x = widen(in.saved[0]).contiguous(), dy = widen(in.grads[0]).contiguous();
+  const at::Tensor w = in.saved[1].defined() ? in.saved[1].contiguous() : at::Tensor();
+  const int64_t width = x.size(-1);
+  at::Tensor dx, dw, partials;
+  if (in.needed[0]) dx = at::empty(x.sizes(), x.options());
+  if (w.defined() && in.needed[1]) {
+    dw = at::empty({width}, x.options());
+    partials = scratch(kernels::kRmsNormPartials * width);
   }
-  if (weight.defined() && in.needed[1]) dw = (dy_wide * xh).reshape({-1, x.size(-1)}).sum(0);
-  return {dx, dw};
+  kernels::rms_norm_backward({.parallel = aten_pool(),
+                              .rows = x.numel() / std::max<int64_t>(width, 1),
+                              .width = width,
+                              .eps = static_cast<float>(eps),
+                              .x = x.const_data_ptr<float>(),
+                              .weight = data_or_null(w),
+                              .d_y = dy.const_data_ptr<float>(),
+                              .d_x = mutable_data_or_null(dx),
+                              .d_weight = mutable_data_or_null(dw),
+                              .partials = mutable_data_or_null(partials)});
+  return {dx.defined() ? dx.to(in.saved[0].scalar_type()) : dx, dw};
 }
 
 at::Tensor autograd(const at::Tensor& x, const OptionalTensor& weight, double eps) {
@@ -64,9 +71,13 @@ at::Tensor autograd(const at::Tensor& x, const OptionalTensor& weight, double ep
     y = rms_norm(x, weight, eps);
   }
   const at::Tensor w = weight.value_or(at::Tensor());
-  record("lethe::rms_norm", {x, w}, {y}, {x, w}, [eps](const BackwardInput& in) {
-    return backward(in, eps);
-  });
+  record("lethe::rms_norm",
+         {x, w},
+         {y},
+         {x, w},
+         [eps, fused = fusable.would_run(x)](const BackwardInput& in) {
+           return fused ? fused_backward(in, eps) : rms_norm_gradient(in, eps);
+         });
   return y;
 }
 

@@ -2,51 +2,40 @@
 
 #include <algorithm>
 
-#include "lethe/base/error.h"
-#include "lethe/core/describe.h"
 #include "lethe/core/node.h"
+#include "lethe/kernels/cpu/rope.h"
+#include "lethe/ops/compute_dtype.h"
+#include "lethe/ops/fused.h"
 #include "lethe/ops/register.h"
+#include "lethe/ops/rotation.h"
 
 namespace lethe::ops {
 namespace {
 
-void check(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& inv_freq) {
-  LETHE_CHECK(ShapeError,
-              x.dim() == 2 || x.dim() == 3,
-              "rope: x must be [T,d] or [T,H,d], got {}; flatten batch and sequence into tokens",
-              shape_text(x));
-  LETHE_CHECK(DtypeError,
-              x.is_floating_point(),
-              "rope: x must be floating, got {}; cast it first",
-              dtype_text(x));
-  LETHE_CHECK(
-      ShapeError,
-      positions.dim() == 1 && positions.size(0) == x.size(0),
-      "rope: positions must be [T] = [{}], got {}; one position per token, shared by the heads",
-      x.size(0),
-      shape_text(positions));
-  LETHE_CHECK(DtypeError,
-              positions.scalar_type() == at::kLong,
-              "rope: positions must be int64, got {}; cast them first",
-              dtype_text(positions));
-  LETHE_CHECK(
-      ShapeError,
-      inv_freq.dim() == 1 && 2 * inv_freq.numel() <= x.size(-1),
-      "rope: inv_freq must be [rd/2] with rd <= d = {}, got {}; it has one entry per rotated pair",
-      x.size(-1),
-      shape_text(inv_freq));
-  LETHE_CHECK(
-      DtypeError,
-      inv_freq.scalar_type() == at::kFloat,
-      "rope: inv_freq must be float32, got {}; the table keeps float32 when a model is cast",
-      dtype_text(inv_freq));
+constexpr const char* kOp = "rope";
+
+Fusable fusable(kOp);
+
+at::Tensor fused_rope(const at::Tensor& x, const Rotation& rotation, bool inverse) {
+  const at::Tensor wide = widen(x).contiguous();
+  at::Tensor y = at::empty(x.sizes(), wide.options());
+  kernels::rope({.parallel = aten_pool(),
+                 .tokens = x.size(0),
+                 .heads = heads_of(x),
+                 .width = x.size(-1),
+                 .rotary = rotation.rotary(),
+                 .inverse = inverse,
+                 .x = wide.const_data_ptr<float>(),
+                 .y = y.data_ptr<float>()});
+  return y.to(x.scalar_type());
 }
 
 at::Tensor forward(const at::Tensor& x,
                    const at::Tensor& positions,
                    const at::Tensor& inv_freq,
                    bool inverse) {
-  check(x, positions, inv_freq);
+  check_rotated_heads(kOp, x, positions, inv_freq);
+  if (fusable.runs(x)) return fused_rope(x, {positions, inv_freq}, inverse);
   return reference::rope(x, positions, inv_freq, inverse);
 }
 
@@ -54,7 +43,7 @@ at::Tensor meta(const at::Tensor& x,
                 const at::Tensor& positions,
                 const at::Tensor& inv_freq,
                 bool) {
-  check(x, positions, inv_freq);
+  check_rotated_heads(kOp, x, positions, inv_freq);
   return at::empty(x.sizes(), x.options());
 }
 
@@ -71,8 +60,12 @@ at::Tensor autograd(const at::Tensor& x,
          {x, positions, inv_freq},
          {y},
          {positions, inv_freq},
-         [inverse](const BackwardInput& in) {
-           return Tensors{reference::rope(in.grads[0], in.saved[0], in.saved[1], !inverse), {}, {}};
+         [inverse, fused = fusable.would_run(x)](const BackwardInput& in) {
+           const at::Tensor &d_y = in.grads[0], &tokens = in.saved[0], &freq = in.saved[1];
+           return Tensors{fused ? fused_rope(d_y, {tokens, freq}, !inverse)
+                                : reference::rope(d_y, tokens, freq, !inverse),
+                          {},
+                          {}};
          });
   return y;
 }

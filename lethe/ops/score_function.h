@@ -1,12 +1,13 @@
 #pragma once
 
-#include <cstdint>
 #include <string_view>
+
+#include "lethe/kernels/cpu/gate.h"
 
 // Inside lethe/ops only.
 namespace lethe::ops {
 
-enum class ScoreFunction : uint8_t { SqrtSoftplus, Sigmoid, Softmax };
+using kernels::ScoreFunction;
 
 /// Throws ConfigError listing the names.
 ScoreFunction parse_score_function(std::string_view name);

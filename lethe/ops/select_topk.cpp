@@ -12,7 +12,8 @@ at::Tensor select_topk(const at::Tensor& scores, const at::Tensor& visible, int6
   const auto index = at::TensorOptions().dtype(at::kLong).device(scores.device());
   at::Tensor selected = at::full({num_rows, k}, -1, index);
   if (num_columns == 0 || num_rows == 0) return selected;
-  const at::Tensor seen = at::arange(num_columns, index) < visible.unsqueeze(1);
+  const at::Tensor seen =
+      (at::arange(num_columns, index) < visible.unsqueeze(1)).logical_and(scores == scores);
   const at::Tensor masked =
       scores.masked_fill(seen.logical_not(), -std::numeric_limits<double>::infinity());
   // The k-th best value is unique although the columns that topk() reports among equals are not.

@@ -3,12 +3,16 @@
 #include "lethe/base/error.h"
 #include "lethe/core/describe.h"
 #include "lethe/core/node.h"
+#include "lethe/kernels/cpu/sinkhorn.h"
 #include "lethe/ops/compute_dtype.h"
+#include "lethe/ops/fused.h"
 #include "lethe/ops/register.h"
 #include "lethe/ops/sinkhorn_grad.h"
 
 namespace lethe::ops {
 namespace {
+
+Fusable fusable("sinkhorn");
 
 void check(const at::Tensor& logits, int64_t iterations) {
   LETHE_CHECK(ShapeError,
@@ -25,8 +29,48 @@ void check(const at::Tensor& logits, int64_t iterations) {
               iterations);
 }
 
+at::Tensor fused_forward(const at::Tensor& logits, int64_t iterations, double eps) {
+  const at::Tensor dense = widen(logits).contiguous();
+  const at::Tensor comb = at::empty(logits.sizes(), dense.options());
+  const kernels::Parallel parallel = aten_pool();
+  const int64_t n = logits.size(-1);
+  const at::Tensor space = scratch(kernels::sinkhorn_scratch_floats(n, 1, parallel.threads));
+  kernels::sinkhorn_forward({.parallel = parallel,
+                             .count = logits.numel() / (n * n),
+                             .n = n,
+                             .iterations = iterations,
+                             .eps = static_cast<float>(eps),
+                             .logits = dense.const_data_ptr<float>(),
+                             .comb = comb.data_ptr<float>(),
+                             .scratch = space.data_ptr<float>()});
+  return comb.to(logits.scalar_type());
+}
+
+at::Tensor fused_backward(const at::Tensor& d_comb,
+                          const at::Tensor& logits,
+                          int64_t iterations,
+                          double eps) {
+  const at::Tensor dense = logits.contiguous(), d = d_comb.contiguous();
+  const at::Tensor d_logits = at::empty(logits.sizes(), dense.options());
+  const kernels::Parallel parallel = aten_pool();
+  const int64_t n = logits.size(-1);
+  const at::Tensor space =
+      scratch(kernels::sinkhorn_scratch_floats(n, iterations, parallel.threads));
+  kernels::sinkhorn_backward({.parallel = parallel,
+                              .count = logits.numel() / (n * n),
+                              .n = n,
+                              .iterations = iterations,
+                              .eps = static_cast<float>(eps),
+                              .logits = dense.const_data_ptr<float>(),
+                              .d_comb = d.const_data_ptr<float>(),
+                              .d_logits = d_logits.data_ptr<float>(),
+                              .scratch = space.data_ptr<float>()});
+  return d_logits;
+}
+
 at::Tensor forward(const at::Tensor& logits, int64_t iterations, double eps) {
   check(logits, iterations);
+  if (fusable.runs(logits)) return fused_forward(logits, iterations, eps);
   return reference::sinkhorn(logits, iterations, eps);
 }
 
@@ -41,10 +85,15 @@ at::Tensor autograd(const at::Tensor& logits, int64_t iterations, double eps) {
     const at::AutoDispatchBelowADInplaceOrView below;
     comb = sinkhorn(logits, iterations, eps);
   }
-  record("lethe::sinkhorn", {logits}, {comb}, {logits}, [iterations, eps](const BackwardInput& in) {
-    const at::Tensor d = sinkhorn_backward(widen(in.grads[0]), widen(in.saved[0]), iterations, eps);
-    return Tensors{d.to(in.saved[0].scalar_type())};
-  });
+  record("lethe::sinkhorn",
+         {logits},
+         {comb},
+         {logits},
+         [iterations, eps, fused = fusable.would_run(logits)](const BackwardInput& in) {
+           const auto function = fused ? fused_backward : sinkhorn_backward;
+           const at::Tensor d = function(widen(in.grads[0]), widen(in.saved[0]), iterations, eps);
+           return Tensors{d.to(in.saved[0].scalar_type())};
+         });
   return comb;
 }
 

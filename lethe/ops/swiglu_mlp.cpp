@@ -6,11 +6,23 @@
 #include "lethe/core/node.h"
 #include "lethe/ops/check_tensor.h"
 #include "lethe/ops/compute_dtype.h"
+#include "lethe/ops/fused.h"
+#include "lethe/ops/fused_experts.h"
 #include "lethe/ops/register.h"
 #include "lethe/ops/swiglu.h"
 
 namespace lethe::ops {
 namespace {
+
+Fusable fusable("swiglu_mlp");
+
+// The arguments as those of one expert that every token passes.
+ExpertInput one_expert(const at::Tensor& x,
+                       const at::Tensor& fc1,
+                       const at::Tensor& fc2,
+                       double limit) {
+  return {.x = x, .weights = {}, .indices = {}, .fc1 = fc1, .fc2 = fc2, .limit = limit};
+}
 
 void check(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, double limit) {
   check_sizes("swiglu_mlp", "x", "[T,D]", x, {-1, -1}, "flatten batch and sequence to T");
@@ -29,6 +41,7 @@ at::Tensor forward(const at::Tensor& x,
                    const at::Tensor& fc2,
                    double limit) {
   check(x, fc1, fc2, limit);
+  if (fusable.runs(x)) return fused_experts(one_expert(x, fc1, fc2, limit));
   return reference::swiglu_mlp(x, fc1, fc2, limit);
 }
 
@@ -51,6 +64,14 @@ Tensors backward(const BackwardInput& in, double limit) {
   return {dx, d_fc1, d_fc2};
 }
 
+Tensors fused_backward(const BackwardInput& in, double limit) {
+  const auto [d_x, d_weights, d_fc1, d_fc2] = fused_experts_backward(
+      one_expert(in.saved[0], in.saved[1], in.saved[2], limit),
+      in.grads[0],
+      {.x = in.needed[0], .weights = false, .fc1 = in.needed[1], .fc2 = in.needed[2]});
+  return {d_x, d_fc1, d_fc2};
+}
+
 at::Tensor autograd(const at::Tensor& x,
                     const at::Tensor& fc1,
                     const at::Tensor& fc2,
@@ -60,9 +81,13 @@ at::Tensor autograd(const at::Tensor& x,
     const at::AutoDispatchBelowADInplaceOrView below;
     y = swiglu_mlp(x, fc1, fc2, limit);
   }
-  record("lethe::swiglu_mlp", {x, fc1, fc2}, {y}, {x, fc1, fc2}, [limit](const BackwardInput& in) {
-    return backward(in, limit);
-  });
+  record("lethe::swiglu_mlp",
+         {x, fc1, fc2},
+         {y},
+         {x, fc1, fc2},
+         [limit, fused = fusable.would_run(x)](const BackwardInput& in) {
+           return fused ? fused_backward(in, limit) : backward(in, limit);
+         });
   return y;
 }
 

@@ -16,8 +16,9 @@ namespace lethe::ops {
 /// limit  SwiGLU clamp, 0 = none
 /// Returns y [T,D] like x, contiguous. Differentiable in x, fc1 and fc2; saves only these and
 /// recomputes the fc1 product. The clamp passes the gradient at equality. Double backward: error.
-/// Throws ShapeError, DtypeError, ConfigError (negative limit). Deterministic for a fixed thread
-/// count. Source: model spec 9.2.
+/// The kernel is that of the routed experts, with one expert: temporaries of a few tiles per
+/// thread. Throws ShapeError, DtypeError, ConfigError (negative limit). Deterministic for a fixed
+/// thread count; with the kernel for any. Source: model spec 9.2.
 at::Tensor swiglu_mlp(const at::Tensor& x,
                       const at::Tensor& fc1,
                       const at::Tensor& fc2,

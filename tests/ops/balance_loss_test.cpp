@@ -34,7 +34,7 @@ at::Tensor random_scores(int64_t tokens, int64_t experts) {
 at::Tensor one_document(const at::Tensor& scores, int64_t k) {
   const int64_t tokens = scores.size(0), experts = scores.size(1);
   std::vector<double> f(static_cast<size_t>(experts), 0);
-  const at::Tensor chosen = ops::gate_select(scores.detach(), {}, k);
+  const at::Tensor chosen = ops::reference::gate_select(scores.detach(), {}, k);
   for (int64_t t = 0; t < tokens; ++t)
     for (int64_t j = 0; j < k; ++j)
       f[static_cast<size_t>(chosen[t][j].item<int64_t>())] +=

@@ -5,6 +5,7 @@
 #include "support/gradcheck.h"
 #include <gtest/gtest.h>
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
@@ -18,6 +19,7 @@
 #include "lethe/ops/mhc_head.h"
 #include "lethe/ops/mhc_post.h"
 #include "lethe/ops/mhc_pre.h"
+#include "lethe/ops/norm_rope.h"
 #include "lethe/ops/rms_norm.h"
 #include "lethe/ops/rope.h"
 #include "lethe/ops/sinkhorn.h"
@@ -54,9 +56,16 @@ TEST(Causality, RowwiseOperatorsKeepEveryBitOfThePast) {
   expect_causal("hadamard", {16}, [](const at::Tensor& x) { return ops::hadamard(x); });
   expect_causal(
       "rope", {3, 16}, [&](const at::Tensor& x) { return ops::rope(x, positions, freq, false); });
+  expect_causal("norm_rope", {3, 16}, [&](const at::Tensor& x) {
+    return ops::norm_rope(x, std::nullopt, positions, freq, 1e-6);
+  });
   expect_causal("sinkhorn", {4, 4}, [](const at::Tensor& x) { return ops::sinkhorn(x, 20, 1e-6); });
-  expect_causal(
-      "gate_scores", {8}, [](const at::Tensor& x) { return ops::gate_scores(x, "sqrtsoftplus"); });
+  const at::Tensor router = at::randn({8, 16});
+  expect_causal("gate", {16}, [&](const at::Tensor& x) {
+    const auto [weights, indices, scores] =
+        ops::gate(x, router, std::nullopt, std::nullopt, {2, "sqrtsoftplus", true, 1.5});
+    return at::cat({weights, indices.to(at::kFloat), scores}, 1);
+  });
 }
 
 TEST(Causality, HyperConnectionsKeepEveryBitOfThePast) {

@@ -1,7 +1,5 @@
 #include "lethe/ops/cross_entropy.h"
 
-#include <algorithm>
-
 #include "support/expect_error.h"
 #include "support/gradcheck.h"
 #include "support/tensors.h"
@@ -10,10 +8,11 @@
 
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/randint.h>
-#include <c10/core/CPUAllocator.h>
 
 #include "lethe/base/documents.h"
 #include "lethe/base/error.h"
+#include "lethe/core/byte_accounting.h"
+#include "lethe/ops/implementation.h"
 
 namespace lethe {
 namespace {
@@ -161,50 +160,44 @@ TEST(CrossEntropy, Float32AgreesWithFloat64) {
   test::expect_close_rms(ga[1], gb[1], test::kSameMathsFp32, "head");
 }
 
-// Records the largest single allocation between construction and destruction.
-class LargestAllocation final : public c10::Allocator {
- public:
-  LargestAllocation() : base_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, kAlways); }
-
-  ~LargestAllocation() override { c10::SetCPUAllocator(base_, kAlways); }
-
-  LargestAllocation(const LargestAllocation&) = delete;
-  LargestAllocation& operator=(const LargestAllocation&) = delete;
-
-  at::DataPtr allocate(size_t num_bytes) override {
-    largest_bytes_ = std::max(largest_bytes_, num_bytes);
-    return base_->allocate(num_bytes);
-  }
-
-  at::DeleterFnPtr raw_deleter() const override { return base_->raw_deleter(); }
-
-  void copy_data(void* to, const void* from, size_t num_bytes) const override {
-    base_->copy_data(to, from, num_bytes);
-  }
-
-  [[nodiscard]] size_t largest_bytes() const { return largest_bytes_; }
-
- private:
-  static constexpr uint8_t kAlways = 255;
-  c10::Allocator* base_;
-  size_t largest_bytes_ = 0;
-};
-
 TEST(CrossEntropy, NeverHoldsTheLogitsOfAllTokens) {
+  install_byte_accounting();
   at::manual_seed(48);
   const int64_t tokens = 256, vocab = 512;
   const at::Tensor hidden = leaf_of(at::randn({tokens, 8}), at::kFloat),
                    head = leaf_of(at::randn({vocab, 8}), at::kFloat);
   const at::Tensor labels = at::randint(vocab, {tokens}, at::kLong);
-  const auto largest_bytes = [&](int64_t chunk) {
-    const LargestAllocation record;
+  const auto peak_bytes = [&](int64_t chunk) {
+    const int64_t before = bytes().live;
+    reset_peak();
     static_cast<void>(
         gradients(loss_sum(hidden, head, labels, chunk), {hidden, head}, at::ones({})));
-    return static_cast<int64_t>(record.largest_bytes());
+    return bytes().peak - before;
   };
   constexpr int64_t kFloatBytes = 4;
-  EXPECT_EQ(largest_bytes(tokens), tokens * vocab * kFloatBytes);
-  EXPECT_EQ(largest_bytes(16), 16 * vocab * kFloatBytes);
+  const int64_t whole = peak_bytes(tokens), part = peak_bytes(16);
+  EXPECT_EQ(whole - part, (tokens - 16) * vocab * kFloatBytes);
+  EXPECT_LT(part, tokens * vocab * kFloatBytes / 4);
+}
+
+std::vector<at::Tensor> everything(const at::Tensor& labels) {
+  at::manual_seed(50);
+  const at::Tensor hidden = leaf_of(at::randn({70, kWidth}), at::kFloat),
+                   head = leaf_of(at::randn({301, kWidth}), at::kFloat);
+  const auto [sum, per_token] = ops::cross_entropy(hidden, head, labels, 32);
+  const auto g = gradients(sum, {hidden, head}, at::full({}, 0.25));
+  return {per_token, g[0], g[1], sum};
+}
+
+TEST(CrossEntropy, KernelAgreesWithTheReference) {
+  const at::Tensor labels = labels_with_gaps(70);
+  const auto fused = everything(labels);
+  ops::choose_implementations({.all = ops::Implementation::Reference, .overrides = {}});
+  const auto reference = everything(labels);
+  ops::choose_implementations({});
+  for (size_t i = 0; i < fused.size(); ++i)
+    test::expect_close_rms(
+        fused[i], reference[i], test::kSameMathsFp32, "result " + std::to_string(i));
 }
 
 TEST(CrossEntropy, ZeroTokensStridedAndMetaInputsWork) {
@@ -244,6 +237,11 @@ TEST(CrossEntropy, WrongArgumentsNameRuleValueAndRemedy) {
   const at::Tensor labels = at::zeros({2}, at::kLong);
   test::expect_error<ConfigError>([&] { ops::cross_entropy(hidden, head, labels, 0); },
                                   {"chunk_tokens", ">= 1", "got 0"});
+  test::expect_error<ShapeError>(
+      [&] {
+        ops::cross_entropy(hidden, at::ones({0, 6}), labels, 4);
+      },
+      {"V >= 1", "[0,6]"});
   test::expect_error<ShapeError>([&] { ops::cross_entropy(hidden, head.t(), labels, 4); },
                                  {"head must be [V,D] = [*,6]", "[6,9]"});
   test::expect_error<DtypeError>(

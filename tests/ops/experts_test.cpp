@@ -9,11 +9,14 @@
 #include "support/tolerance.h"
 #include <gtest/gtest.h>
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/silu.h>
 
 #include "lethe/base/error.h"
+#include "lethe/core/byte_accounting.h"
 #include "lethe/ops/gate.h"
+#include "lethe/ops/implementation.h"
 
 namespace lethe {
 namespace {
@@ -32,7 +35,7 @@ at::Tensor run(const Leaves& in, const at::Tensor& indices, double limit) {
 }
 
 at::Tensor random_routes(int64_t tokens, int64_t k, int64_t experts = kExperts) {
-  return ops::gate_select(at::rand({tokens, experts}), {}, k);
+  return ops::reference::gate_select(at::rand({tokens, experts}), {}, k);
 }
 
 at::Tensor all_to(std::vector<int32_t> experts, int64_t tokens) {
@@ -194,6 +197,128 @@ TEST(Experts, Float32AgreesWithFloat64) {
   const auto ga = gradients(a, narrow, dy), gb = gradients(b, wide, dy);
   for (size_t i = 0; i < 4; ++i)
     test::expect_close_rms(ga[i], gb[i], test::kSameMathsFp32, "gradient " + std::to_string(i));
+}
+
+// y and all gradients in float32, with the implementation of this name.
+std::vector<at::Tensor> results_with(ops::Implementation implementation,
+                                     const Leaves& in,
+                                     const at::Tensor& indices,
+                                     const at::Tensor& dy) {
+  ops::choose_implementations({.all = implementation, .overrides = {}});
+  const at::Tensor y = run(in, indices, 1);
+  std::vector<at::Tensor> out = gradients(y, in, dy);
+  out.push_back(y.detach());
+  ops::choose_implementations({});
+  return out;
+}
+
+struct Case {
+  int64_t tokens, k, experts, width, inner;
+};
+
+Leaves float_leaves(const Case& c, double x_scale = 1) {
+  return {leaf_of(at::randn({c.tokens, c.width}) * x_scale, at::kFloat),
+          leaf_of(at::rand({c.tokens, c.k}), at::kFloat),
+          leaf_of(at::randn({c.experts, 2 * c.inner, c.width}) / std::sqrt(c.width), at::kFloat),
+          leaf_of(at::randn({c.experts, c.width, c.inner}) / std::sqrt(c.inner), at::kFloat)};
+}
+
+TEST(Experts, KernelEqualsTheReference) {
+  at::manual_seed(28);
+  const Case cases[] = {{1, 1, 1, 1, 1},
+                        {64, 2, 8, 48, 24},
+                        {33, 5, 5, 65, 31},
+                        {129, 1, 3, 17, 63},
+                        {200, 3, 4, 300, 100},
+                        {3, 2, 40, 9, 290}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.tokens);
+    const Leaves in = float_leaves(c);
+    const at::Tensor indices = random_routes(c.tokens, c.k, c.experts),
+                     dy = at::randn({c.tokens, c.width});
+    const auto fused = results_with(ops::Implementation::Fused, in, indices, dy),
+               reference = results_with(ops::Implementation::Reference, in, indices, dy);
+    for (size_t i = 0; i < fused.size(); ++i)
+      test::expect_close_rms(
+          fused[i], reference[i], test::kSameMathsFp32, "result " + std::to_string(i));
+  }
+}
+
+TEST(Experts, KernelTakesBfloat16WeightsAsTheReferenceDoes) {
+  at::manual_seed(29);
+  const Case c{70, 2, 4, 65, 31};
+  Leaves in = float_leaves(c);
+  for (const size_t i : {2, 3}) in[i] = leaf_of(in[i], at::kBFloat16);
+  const at::Tensor indices = random_routes(c.tokens, c.k, c.experts),
+                   dy = at::randn({c.tokens, c.width});
+  const auto fused = results_with(ops::Implementation::Fused, in, indices, dy),
+             reference = results_with(ops::Implementation::Reference, in, indices, dy);
+  for (const size_t i : {0, 1, 4})
+    test::expect_close_rms(
+        fused[i], reference[i], test::kSameMathsFp32, "result " + std::to_string(i));
+  for (const size_t i : {2, 3}) EXPECT_EQ(fused[i].scalar_type(), reference[i].scalar_type());
+}
+
+TEST(Experts, KernelAgreesAtExtremeMagnitudes) {
+  at::manual_seed(30);
+  const Case c{40, 2, 4, 33, 20};
+  for (const double scale : {1e-20, 1e-6, 1e6, 1e20}) {
+    SCOPED_TRACE(scale);
+    const Leaves in = float_leaves(c, scale);
+    const at::Tensor indices = random_routes(c.tokens, c.k, c.experts),
+                     dy = at::randn({c.tokens, c.width});
+    const auto fused = results_with(ops::Implementation::Fused, in, indices, dy),
+               reference = results_with(ops::Implementation::Reference, in, indices, dy);
+    for (size_t i = 0; i < fused.size(); ++i)
+      test::expect_close_rms(
+          fused[i], reference[i], test::kSameMathsFp32, "result " + std::to_string(i));
+  }
+}
+
+TEST(Experts, BitsOfTheKernelDoNotDependOnTheNumberOfThreads) {
+  at::manual_seed(31);
+  const Case c{300, 2, 5, 50, 30};
+  const Leaves in = float_leaves(c);
+  const at::Tensor indices = random_routes(c.tokens, c.k, c.experts),
+                   dy = at::randn({c.tokens, c.width});
+  const int before = at::get_num_threads();
+  std::vector<std::vector<at::Tensor>> results;
+  for (const int threads : {1, 2, 3}) {
+    at::set_num_threads(threads);
+    results.push_back(results_with(ops::Implementation::Fused, in, indices, dy));
+  }
+  at::set_num_threads(before);
+  for (const size_t other : {1, 2})
+    for (size_t i = 0; i < results[0].size(); ++i)
+      test::expect_bitwise(results[other][i], results[0][i], "result " + std::to_string(i));
+}
+
+// Peak bytes above what lives before and after, of a forward and of a backward pass, without the
+// outputs and the sorted routes.
+std::pair<int64_t, int64_t> temporary_bytes(int64_t tokens) {
+  const Case c{tokens, 2, 4, 32, 16};
+  const Leaves in = float_leaves(c);
+  const at::Tensor indices = random_routes(tokens, c.k, c.experts),
+                   dy = at::randn({tokens, c.width}, at::kFloat);
+  const int64_t routes = tokens * c.k * 4, rows = tokens * c.width * 4;
+  reset_peak();
+  const int64_t before = bytes().live;
+  const at::Tensor y = run(in, indices, 1);
+  const int64_t forward = bytes().peak - before - rows - routes;
+  reset_peak();
+  const int64_t between = bytes().live;
+  const auto g = gradients(y, in, dy);
+  int64_t results = 0;
+  for (const at::Tensor& t : g) results += static_cast<int64_t>(t.nbytes());
+  return {forward, bytes().peak - between - results - routes};
+}
+
+TEST(Experts, TemporariesOfTheKernelDoNotGrowWithTheTokens) {
+  install_byte_accounting();
+  at::manual_seed(32);
+  const auto few = temporary_bytes(500), many = temporary_bytes(8000);
+  EXPECT_EQ(few.first, many.first);
+  EXPECT_EQ(few.second, many.second);
 }
 
 TEST(Experts, StridedInputsGiveTheSameResult) {

@@ -13,6 +13,8 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "lethe/base/error.h"
+#include "lethe/core/byte_accounting.h"
+#include "lethe/ops/implementation.h"
 
 namespace lethe {
 namespace {
@@ -21,29 +23,45 @@ using test::leaf;
 using OptionalTensor = std::optional<at::Tensor>;
 using Results = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
+struct Sizes {
+  int64_t heads = 2, dim = 4, index_heads = 3, index_dim = 4;
+};
+
 /// A row with everything the loss reads, detached, float64.
 struct Row {
-  explicit Row(const test::Lengths& lengths, int64_t ratio)
+  explicit Row(const test::Lengths& lengths, int64_t ratio, const Sizes& sizes = {})
       : cu(test::cu_of(lengths)),
-        q(leaf({test::tokens_of(lengths), 2, 4}).detach()),
-        kv(leaf({test::tokens_of(lengths), 4}).detach()),
-        slots(leaf({test::slots_of(lengths, ratio), 4}).detach()),
-        sink(leaf({2}).detach()),
-        index{leaf({test::tokens_of(lengths), 3, 4}).detach(),
-              leaf({test::slots_of(lengths, ratio), 4}).detach(),
-              leaf({test::tokens_of(lengths), 3}).detach()},
+        q(leaf({test::tokens_of(lengths), sizes.heads, sizes.dim}).detach()),
+        kv(leaf({test::tokens_of(lengths), sizes.dim}).detach()),
+        slots(leaf({test::slots_of(lengths, ratio), sizes.dim}).detach()),
+        sink(leaf({sizes.heads}).detach()),
+        index{leaf({test::tokens_of(lengths), sizes.index_heads, sizes.index_dim}).detach(),
+              leaf({test::slots_of(lengths, ratio), sizes.index_dim}).detach(),
+              leaf({test::tokens_of(lengths), sizes.index_heads}).detach()},
         rule{6, ratio, 0.5} {}
 
   [[nodiscard]] Results run(bool joint = true) const {
     const OptionalTensor some(slots);
     const ops::AttentionInputs attention{q, kv, some, indices, sink, cu};
-    return ops::indexer_kl({attention, lse, rule, joint}, {index[0], index[1], index[2]});
+    const at::Tensor* mass = slot_mass ? &*slot_mass : nullptr;
+    return ops::indexer_kl({attention, lse, rule, joint, mass}, {index[0], index[1], index[2]});
+  }
+
+  /// The same numbers rounded to float32, in `dtype`.
+  [[nodiscard]] Row in(at::ScalarType dtype) const {
+    Row out = *this;
+    const auto round = [&](at::Tensor& t) { t = t.to(at::kFloat).to(dtype); };
+    for (at::Tensor* t : {&out.q, &out.kv, &out.slots, &out.sink}) round(*t);
+    for (at::Tensor& t : out.index) round(t);
+    if (out.lse) round(*out.lse);
+    if (out.slot_mass) round(*out.slot_mass);
+    return out;
   }
 
   at::Tensor cu, q, kv, slots, sink;
   std::vector<at::Tensor> index;
   ops::AttentionRule rule;
-  OptionalTensor indices, lse;
+  OptionalTensor indices, lse, slot_mass;
 };
 
 void expect_golden(const std::string& name, bool sparse) {
@@ -272,6 +290,137 @@ TEST(IndexerKl, MetaShapesFollowTheInputs) {
   test::expect_strides_do_not_matter(f, in);
 }
 
+void expect_same_results(const Results& a, const Results& b) {
+  test::expect_same_maths(std::get<0>(a), std::get<0>(b), "d_index_q");
+  test::expect_same_maths(std::get<1>(a), std::get<1>(b), "d_index_k");
+  test::expect_same_maths(std::get<2>(a), std::get<2>(b), "d_index_w");
+  test::expect_same_maths(std::get<3>(a), std::get<3>(b), "loss");
+}
+
+TEST(IndexerKl, Float32FollowsFloat64) {
+  std::vector<test::Lengths> rows = test::packed_rows();
+  rows.push_back({600, 3, 40});  // more than one tile of visible slots
+  for (const test::Lengths& lengths : rows)
+    for (const Sizes& sizes : {Sizes{}, Sizes{17, 20, 9, 12}, Sizes{16, 32, 16, 64}})
+      for (const bool sparse : {true, false})
+        for (const bool joint : {true, false}) {
+          SCOPED_TRACE(test::lengths_text(lengths) + (sparse ? " sparse" : " dense") +
+                       (joint ? " joint" : " conditional"));
+          Row row(lengths, 4, sizes);
+          row.rule.scale = 1.0 / std::sqrt(static_cast<double>(sizes.dim));
+          // Eighths: the products are exact in float32 too, and relu bends at the same places.
+          for (const size_t i : {0, 1}) row.index[i] = (row.index[i] * 8).round() / 8;
+          row.index[2] = row.index[2] / std::sqrt(static_cast<double>(sizes.index_dim));
+          if (sparse) row.indices = test::random_selection(lengths, 4, 5);
+          expect_same_results(row.in(at::kFloat).run(joint), row.in(at::kDouble).run(joint));
+        }
+}
+
+TEST(IndexerKl, FusedFollowsTheReference) {
+  Row row({70, 3, 33}, 4, {5, 12, 7, 20});
+  for (const bool sparse : {true, false}) {
+    if (sparse) row.indices = test::random_selection({70, 3, 33}, 4, 6);
+    const Row narrow = row.in(at::kFloat);
+    ops::choose_implementations({ops::Implementation::Fused, {}});
+    const Results fused = narrow.run();
+    ops::choose_implementations({ops::Implementation::Reference, {}});
+    const Results reference = narrow.run();
+    ops::choose_implementations({});
+    expect_same_results(fused, reference);
+    row.indices.reset();
+  }
+}
+
+/// (1/H) sum_h exp(z_hj - lse_h) of the selected slots, 0 at -1.
+at::Tensor mass_of(const Row& row) {
+  const OptionalTensor slots(row.slots);
+  const at::Tensor lse = std::get<1>(
+      ops::sparse_attention({row.q, row.kv, slots, row.indices, row.sink, row.cu}, row.rule));
+  const at::Tensor ids = row.indices->to(at::kLong), none = ids < 0;
+  const at::Tensor keys = row.slots.index_select(0, ids.flatten().clamp_min(0))
+                              .view({ids.size(0), ids.size(1), row.slots.size(1)});
+  const at::Tensor z = at::matmul(row.q, keys.transpose(1, 2)) * row.rule.scale;
+  return (z - lse.unsqueeze(2)).exp().mean(1).masked_fill(none, 0.0);
+}
+
+TEST(IndexerKl, GivenMassIsTheTeacherWithoutTheAttention) {
+  const test::Lengths lengths{33, 1, 9, 64};
+  Row row(lengths, 4);
+  row.indices = test::random_selection(lengths, 4, 5);
+  const Results computed = row.run();
+  row.slot_mass = mass_of(row);
+  row.q.fill_(NAN), row.slots.fill_(NAN), row.kv.fill_(NAN);
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat})
+    expect_same_results(row.in(dtype).run(), computed);
+}
+
+TEST(IndexerKl, RowsOfTinyMassAreComputed) {
+  const test::Lengths lengths{33};
+  Row row(lengths, 4);
+  row.indices = test::random_selection(lengths, 4, 5);
+  const Results computed = row.run();
+  row.slot_mass = mass_of(row);
+  for (const int64_t token : {5, 20, 32}) (*row.slot_mass)[token] *= 1e-36;
+  (*row.slot_mass)[21].zero_();
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat})
+    expect_same_results(row.in(dtype).run(), computed);
+}
+
+TEST(IndexerKl, GivenMassPassesThroughTheAttachNode) {
+  Row row({33}, 4);
+  row.indices = test::random_selection({33}, 4, 5);
+  row.slot_mass = mass_of(row);
+  const auto [d_q, d_k, d_w, loss] = row.run();
+  row.q.fill_(NAN);
+  const OptionalTensor slots(row.slots);
+  const ops::AttentionInputs attention{row.q, row.kv, slots, row.indices, row.sink, row.cu};
+  std::vector<at::Tensor> in;
+  for (const at::Tensor& t : row.index) in.push_back(t.clone().requires_grad_());
+  at::Tensor reported;
+  const at::Tensor out = ops::attach_indexer_kl(leaf({33, 2}),
+                                                {attention, {}, row.rule, true, &*row.slot_mass},
+                                                {in[0], in[1], in[2]},
+                                                0.25,
+                                                [&](const at::Tensor& sum) { reported = sum; });
+  const auto grads = torch::autograd::grad({out.sum()}, in);
+  test::expect_close_rms(grads[0], d_q * 0.25, 1e-12, "d_index_q");
+  test::expect_close_rms(grads[1], d_k * 0.25, 1e-12, "d_index_k");
+  test::expect_bitwise(reported, loss, "loss");
+}
+
+// Spec 4 2.4: two slots, P = (0.75, 0.25), equal scores.
+TEST(IndexerKl, MatchesTheNumbersOfSpec424) {
+  Row row({4}, 2, {1, 1, 1, 1});
+  row.indices = at::tensor(std::vector<int>{-1, -1, 0, -1, 0, -1, 0, 1}, at::kInt).view({4, 2});
+  row.slot_mass = at::tensor(std::vector<double>{0, 0, 1, 0, 1, 0, 3, 1}, at::kDouble).view({4, 2});
+  row.index = {at::ones({4, 1, 1}, at::kDouble),
+               at::ones({2, 1}, at::kDouble),
+               at::ones({4, 1}, at::kDouble)};
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+    const auto [d_q, d_k, d_w, loss] = row.in(dtype).run();
+    EXPECT_NEAR(loss.item<double>(), 0.1308120, 1e-7);
+    EXPECT_NEAR(d_k[0][0].item<double>(), -0.25, 1e-7);  // w q = 1: the gradient of the score
+    EXPECT_NEAR(d_k[1][0].item<double>(), 0.25, 1e-7);
+  }
+}
+
+TEST(IndexerKl, TemporaryMemoryDoesNotGrowWithTheRow) {
+  install_byte_accounting();
+  for (const bool sparse : {false, true}) {
+    std::vector<int64_t> temporary;
+    for (const int64_t tokens : {512, 4096}) {
+      Row row = Row({tokens}, 4, {2, 8, 2, 8}).in(at::kFloat);
+      row.lse = at::zeros({tokens, 2}, at::kFloat);
+      if (sparse) row.indices = test::random_selection({tokens}, 4, 8);
+      const int64_t before = bytes().live;
+      reset_peak();
+      const Results results = row.run();
+      temporary.push_back(bytes().peak - std::max(before, bytes().live));
+    }
+    EXPECT_LE(temporary[1], temporary[0] + 4096) << (sparse ? "sparse" : "dense");
+  }
+}
+
 TEST(IndexerKl, WrongInputsAreNamed) {
   Row row({8}, 4);
   row.lse = at::zeros({8, 2}, at::kDouble);
@@ -279,6 +428,13 @@ TEST(IndexerKl, WrongInputsAreNamed) {
   row.lse = at::zeros({8, 3}, at::kDouble);
   EXPECT_THROW(row.run(), ShapeError);
   row.lse.reset();
+  row.slot_mass = at::zeros({8, 2}, at::kDouble);
+  EXPECT_THROW(row.run(), ConfigError) << "without indices";
+  row.indices = at::full({8, 2}, -1, at::kInt);
+  EXPECT_THROW(row.run(/*joint=*/false), ConfigError);
+  row.slot_mass = at::zeros({8, 3}, at::kDouble);
+  EXPECT_THROW(row.run(), ShapeError);
+  row.slot_mass.reset(), row.indices.reset();
   row.q.requires_grad_();
   EXPECT_THROW(row.run(), ConfigError);
   row.q = row.q.detach();

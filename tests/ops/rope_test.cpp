@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "lethe/base/error.h"
+#include "lethe/ops/implementation.h"
 
 namespace lethe {
 namespace {
@@ -110,7 +111,35 @@ TEST(Rope, GradientsMatchCentralDifferences) {
 }
 
 TEST(Rope, Float32FollowsFloat64) {
-  test::expect_float32_follows_float64(rotate, {test::leaf({33, 3, 10})});
+  for (const int64_t tokens : test::kTokenCounts) {
+    test::expect_float32_follows_float64(rotate, {test::leaf({tokens, 3, 10})});
+    test::expect_float32_follows_float64(rotate, {test::leaf({tokens, 6})});
+    test::expect_float32_follows_float64(rotate, {test::leaf({tokens, 2, 39})});
+  }
+}
+
+// Far positions: the angle is 24 bits wide and its rotation must still be right.
+TEST(Rope, Float32FollowsFloat64AtFarPositions) {
+  const at::Tensor positions = at::tensor(
+      {0L, 1L, 4095L, 65536L, 1048575L, 16777216L, 1L << 31, 1L << 40, 1L << 62}, at::kLong);
+  const at::Tensor table = ops::rope_inv_freq(64, kMainTheta, {});
+  test::expect_float32_follows_float64(
+      [&](const std::vector<at::Tensor>& in) {
+        return std::vector<at::Tensor>{ops::rope(in[0], positions, table, false),
+                                       ops::rope(in[0], positions, table, true)};
+      },
+      {test::leaf({9, 2, 72})});
+}
+
+TEST(Rope, KernelAndReferenceAgreeInFloat32) {
+  const at::Tensor x = at::randn({65, 3, 40}), p = positions_of(65, x),
+                   w = ops::rope_inv_freq(24, kMainTheta, {});
+  ops::choose_implementations({.all = ops::Implementation::Reference});
+  const at::Tensor want = ops::rope(x, p, w, true);
+  ops::choose_implementations({.all = ops::Implementation::Fused});
+  const at::Tensor got = ops::rope(x, p, w, true);
+  ops::choose_implementations({});
+  test::expect_same_maths(got, want, "rotated back");
 }
 
 TEST(Rope, MetaAndStrides) {

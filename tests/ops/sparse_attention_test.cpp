@@ -18,8 +18,6 @@ namespace {
 
 using test::leaf;
 using OptionalTensor = std::optional<at::Tensor>;
-using Attention = std::function<std::tuple<at::Tensor, at::Tensor>(const ops::AttentionInputs&,
-                                                                   const ops::AttentionRule&)>;
 
 struct Case {
   test::Lengths lengths;
@@ -37,16 +35,15 @@ std::vector<at::Tensor> row_inputs(const Case& c, int64_t heads = 2, int64_t wid
   return in;
 }
 
-test::TensorFn attend(const Case& c, const Attention& attention = ops::sparse_attention) {
+test::TensorFn attend(const Case& c) {
   const OptionalTensor ids =
       c.selected ? OptionalTensor(test::random_selection(c.lengths, c.ratio, 3)) : std::nullopt;
   return [=, cu = test::cu_of(c.lengths)](const std::vector<at::Tensor>& in) {
     const OptionalTensor slots = in.size() > 3 ? OptionalTensor(in[3]) : std::nullopt;
     const OptionalTensor indices =
         ids && in[0].is_meta() ? OptionalTensor(ids->to(at::kMeta)) : ids;
-    const auto [o, lse] =
-        attention({in[0], in[1], slots, indices, in[2], cu}, {kWindow, c.ratio, 0.5});
-    return std::vector<at::Tensor>{o};
+    return std::vector<at::Tensor>{std::get<0>(
+        ops::sparse_attention({in[0], in[1], slots, indices, in[2], cu}, {kWindow, c.ratio, 0.5}))};
   };
 }
 
@@ -72,7 +69,7 @@ TEST(SparseAttention, MatchesGoldenUnitInFloat64) {
                    offset = at::tensor(std::vector<int>{0, 9}, at::kInt).view({2, 1, 1});
   const OptionalTensor ids = at::where(local < 0, local, local + offset).flatten(0, 1),
                        some = slots;
-  const auto [o, lse] =
+  const auto [o, lse, mass] =
       ops::sparse_attention({q, kv, some, ids, sink, test::cu_of({37, 37})}, {6, 4, 0.25});
   test::expect_close_rms(o.view({2, 37, 4, 16}), g.at("o"), 1e-12, "o");
   const auto grads = torch::autograd::grad({o}, {q, kv, slots, sink}, {g.at("d.o").flatten(0, 1)});
@@ -97,7 +94,7 @@ TEST(SparseAttention, MatchesTheNumbersOfSpec73) {
       at::cat({at::zeros({2, 1, 2}, at::kDouble), of({1, -0.5}, {1, 1, 2})}).requires_grad_();
   const at::Tensor kv = of({0.3, 0.8, -1.2, 0.4, 0.5, 0.5}, {3, 2}).requires_grad_();
   const at::Tensor sink = of({0.25}, {1}).requires_grad_();
-  const auto [o, lse] =
+  const auto [o, lse, mass] =
       ops::sparse_attention({q, kv, {}, {}, sink, test::cu_of({3})}, {3, 0, std::sqrt(0.5)});
   expect_near(o[2], {0.11381100, 0.39429179}, "o");
   expect_near(lse[2], {1.32991364}, "lse_with_sink");
@@ -136,7 +133,7 @@ void expect_gather_equals_oracle(const Case& c,
   const at::Tensor cu = test::cu_of(c.lengths);
   const ops::AttentionInputs inputs{in[0], in[1], slots, ids, in[2], cu};
   const ops::AttentionRule rule{kWindow, c.ratio, 0.5};
-  const auto [o, lse] = ops::sparse_attention(inputs, rule);
+  const auto [o, lse, mass] = ops::sparse_attention(inputs, rule);
   const auto [oracle, oracle_lse] = ops::reference::sparse_attention_dense(inputs, rule);
   expect_within_largest(o, oracle, forward, "o");
   expect_within_largest(lse, oracle_lse, forward, "lse_with_sink");

@@ -9,7 +9,11 @@
 #include "support/tolerance.h"
 #include <gtest/gtest.h>
 
+#include <ATen/Parallel.h>
+
 #include "lethe/base/error.h"
+#include "lethe/core/byte_accounting.h"
+#include "lethe/ops/implementation.h"
 
 namespace lethe {
 namespace {
@@ -127,6 +131,64 @@ TEST(SwigluMlp, Float32AgreesWithFloat64) {
   const auto ga = gradients(a, narrow, dy), gb = gradients(b, wide, dy);
   for (size_t i = 0; i < 3; ++i)
     test::expect_close_rms(ga[i], gb[i], test::kSameMathsFp32, "gradient " + std::to_string(i));
+}
+
+// y and all gradients in float32 of an input [T,D], fc1 and fc2.
+std::vector<at::Tensor> results_with(ops::Implementation implementation,
+                                     const std::vector<at::Tensor>& in,
+                                     const at::Tensor& dy) {
+  ops::choose_implementations({.all = implementation, .overrides = {}});
+  const at::Tensor y = ops::swiglu_mlp(in[0], in[1], in[2], 1);
+  std::vector<at::Tensor> out = gradients(y, in, dy);
+  out.push_back(y.detach());
+  ops::choose_implementations({});
+  return out;
+}
+
+std::vector<at::Tensor> float_leaves(int64_t tokens, int64_t width, int64_t inner) {
+  return {leaf_of(at::randn({tokens, width}), at::kFloat),
+          leaf_of(at::randn({2 * inner, width}) / std::sqrt(width), at::kFloat),
+          leaf_of(at::randn({width, inner}) / std::sqrt(inner), at::kFloat)};
+}
+
+TEST(SwigluMlp, KernelEqualsTheReferenceOnAnyNumberOfThreads) {
+  at::manual_seed(14);
+  const int before = at::get_num_threads();
+  for (const int64_t tokens : {1, 7, 64, 200})
+    for (const int64_t width : {3, 65}) {
+      const auto in = float_leaves(tokens, width, 33);
+      const at::Tensor dy = at::randn({tokens, width});
+      const auto reference = results_with(ops::Implementation::Reference, in, dy),
+                 fused = results_with(ops::Implementation::Fused, in, dy);
+      for (const int threads : {1, 2, 3}) {
+        at::set_num_threads(threads);
+        const auto again = results_with(ops::Implementation::Fused, in, dy);
+        for (size_t i = 0; i < fused.size(); ++i)
+          test::expect_bitwise(again[i], fused[i], "result " + std::to_string(i));
+      }
+      at::set_num_threads(before);
+      for (size_t i = 0; i < fused.size(); ++i)
+        test::expect_close_rms(
+            fused[i], reference[i], test::kSameMathsFp32, "result " + std::to_string(i));
+    }
+}
+
+TEST(SwigluMlp, TemporariesOfTheKernelDoNotGrowWithTheTokens) {
+  install_byte_accounting();
+  const auto temporary = [](int64_t tokens) {
+    const auto in = float_leaves(tokens, 32, 16);
+    const at::Tensor dy = at::randn({tokens, 32}, at::kFloat);
+    reset_peak();
+    const int64_t before = bytes().live;
+    const at::Tensor y = ops::swiglu_mlp(in[0], in[1], in[2], 1);
+    const int64_t forward = bytes().peak - before - static_cast<int64_t>(y.nbytes());
+    reset_peak();
+    const int64_t between = bytes().live;
+    int64_t results = 0;
+    for (const at::Tensor& t : gradients(y, in, dy)) results += static_cast<int64_t>(t.nbytes());
+    return std::pair{forward, bytes().peak - between - results};
+  };
+  EXPECT_EQ(temporary(500), temporary(8000));
 }
 
 TEST(SwigluMlp, ZeroTokensGiveZeroWeightGradients) {

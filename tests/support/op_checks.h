@@ -4,13 +4,11 @@
 #include <vector>
 
 #include "support/gradcheck.h"
+#include "support/token_counts.h"
 
 // What every operator's test asks, so that a test file holds only the operator's own facts.
 // Linking this file seeds the generator before every test; --gtest_repeat=N tries N seeds.
 namespace lethe::test {
-
-/// Token counts of model spec 15.
-inline constexpr int64_t kTokenCounts[] = {1, 3, 4, 5, 7, 8, 9, 16, 31, 33, 64};
 
 /// A float64 leaf of standard normal values that requires a gradient.
 at::Tensor leaf(const std::vector<int64_t>& shape);

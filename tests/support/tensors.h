@@ -2,14 +2,13 @@
 
 #include <vector>
 
+#include "support/token_counts.h"
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/randn.h>
 #include <torch/csrc/autograd/autograd.h>
 
 namespace lethe::test {
-
-/// The token counts at which every operator is tried (model spec 15).
-inline constexpr int64_t kTokenCounts[] = {1, 3, 4, 5, 7, 8, 9, 16, 31, 33, 64};
 
 inline at::TensorOptions fp64() {
   return at::TensorOptions().dtype(at::kDouble);

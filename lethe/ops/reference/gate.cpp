@@ -1,13 +1,27 @@
 #include "lethe/ops/gate.h"
 
 #include <ATen/ops/bincount.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/softplus.h>
 #include <ATen/ops/sort.h>
 
+#include "lethe/ops/compute_dtype.h"
 #include "lethe/ops/score_function.h"
 
 namespace lethe::ops::reference {
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> gate(const at::Tensor& x,
+                                                    const at::Tensor& weight,
+                                                    const std::optional<at::Tensor>& bias,
+                                                    const std::optional<at::Tensor>& given,
+                                                    const GateOptions& options) {
+  const at::Tensor scores =
+      gate_scores(at::mm(widen(x), widen(weight).t()), options.score_function);
+  const at::Tensor indices =
+      given ? given->clone(at::MemoryFormat::Contiguous) : gate_select(scores, bias, options.k);
+  return {gate_weights(scores, indices, options.normalize, options.scale), indices, scores};
+}
 
 at::Tensor gate_scores(const at::Tensor& logits, std::string_view score_function) {
   switch (parse_score_function(score_function)) {

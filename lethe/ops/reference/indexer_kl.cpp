@@ -11,11 +11,10 @@
 namespace lethe::ops::reference {
 namespace {
 
-/// P [size, m]: the teacher's probabilities of the slots of `part`; 0 where hidden, a row of 0 if
-/// all are.
-at::Tensor teacher_probabilities(const KlTeacher& teacher,
-                                 const QueryBlock& block,
-                                 const KeyPart& part) {
+/// P from the attention's logits, as below.
+at::Tensor computed_probabilities(const KlTeacher& teacher,
+                                  const QueryBlock& block,
+                                  const KeyPart& part) {
   const AttentionInputs& attention = teacher.attention;
   const at::Tensor q = block_rows(attention.q, block);
   const at::Tensor z = mask_hidden(inner(part, q) * teacher.rule.scale, part.hidden);
@@ -35,6 +34,21 @@ at::Tensor teacher_probabilities(const KlTeacher& teacher,
   const at::Tensor none = largest == -std::numeric_limits<double>::infinity();
   const at::Tensor t = (share - largest.masked_fill(none, 0.0)).exp_().sum(1);
   return t / t.sum(1, /*keepdim=*/true).clamp_min(1.0);
+}
+
+/// P [size, m]: the teacher's probabilities of the slots of `part`; 0 where hidden, a row of 0 if
+/// all are.
+at::Tensor teacher_probabilities(const KlTeacher& teacher,
+                                 const QueryBlock& block,
+                                 const KeyPart& part) {
+  if (teacher.slot_mass == nullptr) return computed_probabilities(teacher, block, part);
+  constexpr double kLeastMass = 1e-30;  // below, shares may have lost digits to underflow
+  const at::Tensor mass = block_rows(*teacher.slot_mass, block).masked_fill(part.hidden, 0.0);
+  const at::Tensor sum = mass.sum(1, /*keepdim=*/true), enough = sum >= kLeastMass;
+  const at::Tensor given = mass / sum.masked_fill(enough.logical_not(), 1.0);
+  const at::Tensor open = part.hidden.logical_not().any(1, /*keepdim=*/true);
+  if (!open.logical_and(enough.logical_not()).any().item<bool>()) return given;
+  return at::where(enough, given, computed_probabilities(teacher, block, part));
 }
 
 }  // namespace

