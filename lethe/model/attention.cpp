@@ -7,6 +7,7 @@
 #include "lethe/ops/grouped_linear.h"
 #include "lethe/ops/indexer_kl.h"
 #include "lethe/ops/linear.h"
+#include "lethe/ops/norm_rope.h"
 #include "lethe/ops/rms_norm.h"
 #include "lethe/ops/rope.h"
 #include "lethe/ops/sparse_attention.h"
@@ -68,12 +69,9 @@ void Attention::project(LayerState& state) const {
   state.observe("attn.qa", qa);
   if (indexer_) state.qa = qa.detach();
   const at::Tensor q_up = ops::linear(qa, q_up_).view({-1, heads_, head_dim_});
-  state.q = ops::rope(
-      ops::rms_norm(q_up, std::nullopt, eps_), state.batch.positions, inv_freq_, /*inverse=*/false);
-  state.kv = ops::rope(ops::rms_norm(ops::linear(x_kv, kv_proj_), kv_norm_, eps_),
-                       state.batch.positions,
-                       inv_freq_,
-                       /*inverse=*/false);
+  const at::Tensor& positions = state.batch.positions;
+  state.q = ops::norm_rope(q_up, std::nullopt, positions, inv_freq_, eps_);
+  state.kv = ops::norm_rope(ops::linear(x_kv, kv_proj_), kv_norm_, positions, inv_freq_, eps_);
   state.observe("attn.q", state.q);
   state.observe("attn.kv", state.kv);
 }
@@ -93,28 +91,42 @@ ops::AttentionRule Attention::rule() const {
   return {.window = window_, .ratio = ratio_, .scale = scale_};
 }
 
+bool Attention::wants_slot_mass(const LayerState& state) const {
+  return indexer_ && state.factors.indexer_loss == IndexerLoss::Sparse &&
+         state.factors.csa_attention == CsaAttention::Sparse &&
+         state.factors.teacher == IndexerTeacher::Joint && state.index_q.requires_grad();
+}
+
 void Attention::attend(LayerState& state) const {
   const bool sparse = indexer_ && state.factors.csa_attention == CsaAttention::Sparse;
   const auto slots = optional(state.slots), indices = sparse ? optional(state.topk) : std::nullopt;
-  std::tie(state.o, state.lse) = ops::sparse_attention({.q = state.q,
-                                                        .kv = state.kv,
-                                                        .slots = slots,
-                                                        .indices = indices,
-                                                        .sink = sink_,
-                                                        .cu_seqlens = state.batch.cu_seqlens},
-                                                       rule());
+  std::tie(state.o, state.lse, state.slot_mass) =
+      ops::sparse_attention({.q = state.q,
+                             .kv = state.kv,
+                             .slots = slots,
+                             .indices = indices,
+                             .sink = sink_,
+                             .cu_seqlens = state.batch.cu_seqlens},
+                            rule(),
+                            {.positions = state.batch.positions,
+                             .inv_freq = inv_freq_,
+                             .slot_mass = wants_slot_mass(state)});
   state.observe("attn.lse", state.lse);
-  state.observe("attn.o_rotated", state.o);
+  if (!state.observer) return;
+  // The operator rotates o back by itself; who looks also wants to see it before that.
+  const at::NoGradGuard no_grad;
+  state.observe("attn.o_rotated",
+                ops::rope(state.o, state.batch.positions, inv_freq_, /*inverse=*/false));
 }
 
 void Attention::project_out(LayerState& state) const {
-  const at::Tensor o = ops::rope(state.o, state.batch.positions, inv_freq_, /*inverse=*/true);
-  state.observe("attn.o", o);
-  const at::Tensor low = ops::grouped_linear(o.view({-1, heads_ * head_dim_}), o_group_, o_groups_);
+  state.observe("attn.o", state.o);
+  const at::Tensor low =
+      ops::grouped_linear(state.o.view({-1, heads_ * head_dim_}), o_group_, o_groups_);
   const at::Tensor out = ops::linear(low, o_proj_);
   state.observe("attn.out", out);
   state.x = indexer_ ? attach_indexer_loss(state, out) : out;
-  drop(state.q, state.kv, state.slots, state.o, state.lse, state.topk);
+  drop(state.q, state.kv, state.slots, state.o, state.lse, state.slot_mass, state.topk);
   drop(state.index_q, state.index_k, state.index_w);
 }
 
@@ -134,7 +146,11 @@ at::Tensor Attention::attach_indexer_loss(const LayerState& state, const at::Ten
                                     .indices = indices,
                                     .sink = sink,
                                     .cu_seqlens = state.batch.cu_seqlens};
-  const ops::KlTeacher teacher{.attention = inputs, .lse = lse, .rule = rule(), .joint = joint};
+  const ops::KlTeacher teacher{.attention = inputs,
+                               .lse = lse,
+                               .rule = rule(),
+                               .joint = joint,
+                               .slot_mass = wants_slot_mass(state) ? &state.slot_mass : nullptr};
   double* sum = &state.tally.indexer_kl[static_cast<size_t>(state.layer)];
   return ops::attach_indexer_kl(out,
                                 teacher,

@@ -30,15 +30,17 @@ class Attention final {
   /// -> slots; nothing in window-only layers.
   void compress(LayerState& state) const;
 
-  /// q, kv, slots, topk -> o, lse.
+  /// q, kv, slots, topk -> o, lse and, for the indexer's loss, slot_mass.
   void attend(LayerState& state) const;
 
-  /// o -> x: inverse rotation, output projections, the indexer's loss.
+  /// o -> x: output projections, the indexer's loss.
   void project_out(LayerState& state) const;
 
  private:
   [[nodiscard]] ops::AttentionRule rule() const;
   void fork_input(LayerState& state, at::Tensor& x_q, at::Tensor& x_kv) const;
+  /// Whether the indexer's loss will look at exactly the slots that attention reads.
+  [[nodiscard]] bool wants_slot_mass(const LayerState& state) const;
   [[nodiscard]] at::Tensor attach_indexer_loss(const LayerState& state,
                                                const at::Tensor& out) const;
 

@@ -2,8 +2,6 @@
 
 #include "lethe/ops/compressor.h"
 #include "lethe/ops/linear.h"
-#include "lethe/ops/rms_norm.h"
-#include "lethe/ops/rope.h"
 
 namespace lethe {
 namespace {
@@ -29,12 +27,15 @@ at::Tensor Compressor::forward(const at::Tensor& x_for_kv,
                                const at::Tensor& x_for_gate,
                                const MicroBatch& batch,
                                const at::Tensor& inv_freq) const {
-  const at::Tensor pooled = ops::compress(
-      ops::linear(x_for_kv, wkv_), ops::linear(x_for_gate, wgate_), ape_, batch.cu_seqlens, ratio_);
-  return ops::rope(ops::rms_norm(pooled, norm_, eps_),
-                   batch.slot_positions.at(ratio_),
-                   inv_freq,
-                   /*inverse=*/false);
+  const at::Tensor kv = ops::linear(x_for_kv, wkv_), gate = ops::linear(x_for_gate, wgate_);
+  return ops::compressor({.kv = kv,
+                          .gate = gate,
+                          .ape = ape_,
+                          .norm_weight = norm_,
+                          .slot_positions = batch.slot_positions.at(ratio_),
+                          .inv_freq = inv_freq,
+                          .cu_seqlens = batch.cu_seqlens},
+                         {.ratio = ratio_, .eps = eps_});
 }
 
 }  // namespace lethe

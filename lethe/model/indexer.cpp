@@ -34,7 +34,7 @@ void Indexer::forward(LayerState& state, const at::Tensor& inv_freq) const {
         ops::lightning_indexer({.q = state.index_q, .k = state.index_k, .w = state.index_w},
                                state.batch.cu_seqlens,
                                kCsaRatio,
-                               topk_));
+                               {.topk = topk_, .return_values = false}));
   }
   if (state.observer) observe(state, key);
   drop(state.x_indexer, state.qa);

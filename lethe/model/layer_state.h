@@ -62,7 +62,8 @@ struct LayerState {
   at::Tensor q, kv;      // [T,H,c], [T,c]
   at::Tensor index_q, index_k, index_w, topk;  // [T,nI,dI], [C,dI], [T,nI], int32 [T,K]
   at::Tensor slots;                            // [C,c]
-  at::Tensor o, lse;                           // [T,H,c] still rotated, [T,H]
+  at::Tensor o, lse;                           // [T,H,c] rotated back, [T,H]
+  at::Tensor slot_mass;                        // [T,K] for the indexer's loss, else empty
 
   // MoE half.
   at::Tensor x_shared, x_experts;       // forks of the MoE input

@@ -6,7 +6,6 @@
 #include "lethe/ops/balance_loss.h"
 #include "lethe/ops/experts.h"
 #include "lethe/ops/gate.h"
-#include "lethe/ops/linear.h"
 #include "lethe/ops/swiglu_mlp.h"
 
 namespace lethe {
@@ -38,24 +37,21 @@ void Moe::route(LayerState& state) const {
   state.x_shared = std::move(shared);
   state.x_experts = std::move(routed);
   drop(state.x);
-  const at::Tensor scores = ops::gate_scores(ops::linear(router, gate_), score_function_);
+  const std::optional<at::Tensor> bias = hash_ ? std::nullopt : std::optional(bias_);
+  const std::optional<at::Tensor> given =
+      hash_ ? std::optional(ops::gate_lookup(state.batch.ids, table_)) : std::nullopt;
+  auto [weights, indices, scores] = ops::gate(
+      router, gate_, bias, given, {experts_per_token_, score_function_, normalize_, route_scale_});
+  state.route_weights = std::move(weights);
+  state.route_ids = std::move(indices);
   state.observe("ffn.gate.scores", scores);
   const bool balanced = state.factors.balance > 0 && (!hash_ || state.factors.balance_hash_layers);
-  auto [for_weights, for_balance] = forked<2>(scores);
-  state.route_ids = select(state, scores);
-  state.route_weights = ops::gate_weights(for_weights, state.route_ids, normalize_, route_scale_);
   if (balanced)
-    state.balance = ops::balance_loss(for_balance, state.batch.cu_seqlens, experts_per_token_) *
+    state.balance = ops::balance_loss(scores, state.batch.cu_seqlens, experts_per_token_) *
                     state.factors.balance;
   state.observe("ffn.gate.indices", state.route_ids);
   state.observe("ffn.gate.weights", state.route_weights);
   tally(state, scores);
-}
-
-at::Tensor Moe::select(const LayerState& state, const at::Tensor& scores) const {
-  const at::NoGradGuard no_grad;
-  if (hash_) return ops::gate_lookup(state.batch.ids, table_);
-  return ops::gate_select(scores.detach(), bias_, experts_per_token_);
 }
 
 // Counted during forwards that will be trained only (model spec 9.3).

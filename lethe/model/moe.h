@@ -31,7 +31,6 @@ class Moe final {
   void combine(LayerState& state) const;
 
  private:
-  [[nodiscard]] at::Tensor select(const LayerState& state, const at::Tensor& scores) const;
   void tally(LayerState& state, const at::Tensor& scores) const;
 
   int64_t num_experts_, experts_per_token_;
