@@ -1,11 +1,8 @@
 #include <csignal>
-#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <iostream>
 #include <optional>
-
-#include <unistd.h>
 
 #include "lethe/base/error.h"
 #include "lethe/base/log.h"
@@ -16,15 +13,6 @@
 #include "lethe/train/runtime.h"
 
 namespace {
-
-// OpenMP reads its environment when its library loads, which is before main: threads that spin
-// while they wait make a two-thread step slower than one thread (spec 2 2.5), so the program starts
-// itself again.
-void wait_passively(char** argv) {
-  if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
-  setenv("OMP_WAIT_POLICY", "PASSIVE", 1);
-  execv("/proc/self/exe", argv);  // returns only on failure; then we go on as we are
-}
 
 int run_command(const lethe::Invocation& call,
                 const lethe::ResolvedSettings& settings,
@@ -58,14 +46,16 @@ int run(lethe::Invocation call) {
   }
   if (call.dry_run) return lethe::run_dry(settings, std::cout);
   if (call.print_optimizer) return lethe::run_print_optimizer(settings, std::cout);
-  lethe::prepare_runtime(settings.config.threads);
+  const bool float64 =
+      call.command == "compare" && settings.config.compare.dtype == lethe::CompareDtype::Fp64;
+  lethe::prepare_runtime(settings.config, float64);
   return run_command(call, settings, std::move(checkpoint));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  wait_passively(argv);
+  lethe::wait_passively(argv);
   std::signal(SIGXFSZ,
               SIG_IGN);  // a file-size limit is then an error of the write, which we report
   try {

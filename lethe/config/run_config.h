@@ -70,6 +70,19 @@ struct RunsConfig {
   bool operator==(const RunsConfig&) const = default;
 };
 
+/// Which implementation of the operators a command runs (command-line spec 6.3).
+enum class KernelBackend {
+  Auto,  // Fused where this build has kernels for the device and the computing type, else None
+  None,  // the definitions in ATen
+  Fused  // Lethe's kernels
+};
+
+struct ImplementationConfig {
+  KernelBackend dsa_kernel_backend = KernelBackend::Auto;
+  std::string operators;  // exceptions, "NAME=none,NAME=fused"; see operator_exceptions
+  bool operator==(const ImplementationConfig&) const = default;
+};
+
 /// Everything the settings decide; each command reads its own part.
 struct RunConfig {
   ModelConfig model;
@@ -81,6 +94,7 @@ struct RunConfig {
   TokenizeConfig tokenize;
   PrepareConfig prepare;
   RunsConfig runs;
+  ImplementationConfig implementation;
   std::string tokenizer;  // a tokenizer.json; empty = bytes, or that of the model's folder
   int64_t threads = 0;    // of the CPU; 0 = all
   bool operator==(const RunConfig&) const = default;

@@ -6,24 +6,6 @@ namespace lethe::detail {
 
 namespace {
 
-void add_impl(SettingTable& t) {
-  t.section("impl", "Implementation choice", command::kAll);
-  t.not_built("leave it out: this build has the packed implementation on the reference operators",
-              {"dsv4-impl",
-               "dsa-kernel-backend",
-               "qkv-format",
-               "dsv4-topk-backend",
-               "miles-dsa-topk-backend",
-               "force-unfused-dsa",
-               "use-dynamic-batch-size",
-               "max-tokens-per-gpu",
-               "allow-experimental"});
-  t.not_built("leave it out: documents are kept apart in every run", {"reset-attention-mask"});
-  t.not_built("leave it out: every operator of this build is deterministic",
-              {"deterministic-mode"});
-  t.not_built("use --model dsv4", {"spec"});
-}
-
 void add_parallel(SettingTable& t) {
   t.section("parallel", "Parallelism", command::kAll);
   t.not_built("leave it out: this build trains in one process",
@@ -148,7 +130,6 @@ void add_replay(SettingTable& t) {
 }  // namespace
 
 void add_not_built_settings(SettingTable& t) {
-  add_impl(t);
   add_parallel(t);
   add_memory(t);
   add_checkpoint(t);

@@ -39,6 +39,7 @@ std::vector<Setting> make_settings() {
   detail::add_train_settings(table);
   detail::add_checkpoint_settings(table);
   detail::add_command_settings(table);
+  detail::add_implementation_settings(table);
   detail::add_not_built_settings(table);
   return std::move(table.rows());
 }

@@ -150,12 +150,13 @@ class SettingTable {
 /// refine() for a text that must not be empty.
 std::string refuse_empty(SettingValue& value, std::vector<std::string>& notes);
 
-void add_source_settings(SettingTable& t);      // settings_model.cpp
-void add_model_settings(SettingTable& t);       // settings_model.cpp
-void add_model_part_settings(SettingTable& t);  // settings_model_parts.cpp
-void add_train_settings(SettingTable& t);       // settings_train.cpp
-void add_checkpoint_settings(SettingTable& t);  // settings_checkpoint.cpp
-void add_command_settings(SettingTable& t);     // settings_commands.cpp
-void add_not_built_settings(SettingTable& t);   // settings_not_built.cpp
+void add_source_settings(SettingTable& t);          // settings_model.cpp
+void add_model_settings(SettingTable& t);           // settings_model.cpp
+void add_model_part_settings(SettingTable& t);      // settings_model_parts.cpp
+void add_train_settings(SettingTable& t);           // settings_train.cpp
+void add_checkpoint_settings(SettingTable& t);      // settings_checkpoint.cpp
+void add_command_settings(SettingTable& t);         // settings_commands.cpp
+void add_implementation_settings(SettingTable& t);  // settings_implementation.cpp
+void add_not_built_settings(SettingTable& t);       // settings_not_built.cpp
 
 }  // namespace lethe::detail

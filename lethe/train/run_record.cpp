@@ -106,9 +106,14 @@ void RunRecord::start(const Start& facts) {
             {"valid_tokens", facts.valid_tokens},
             {"unit", facts.text_unit},
             {"threads", facts.threads},
+            {"kernels", facts.kernels},
             {"settings", facts.settings}};
   put(line, "bigram_entropy", facts.bigram_loss);
   impl_->write(line);
+}
+
+void RunRecord::operators(int64_t step, const std::map<std::string, std::string>& ran) {
+  impl_->write({{"event", "operators"}, {"step", step}, {"ran", ran}});
 }
 
 void RunRecord::step(const StepReport& report) {

@@ -38,7 +38,8 @@ struct RecordMark {
 
 /// The run record: JSON lines, appended and flushed as the run goes. It says what was computed, and
 /// but for tokens_per_second and seconds it is the same however often the run was interrupted.
-///   {"event":"start", ...}, {"event":"step", ...}, {"event":"eval", ...}, {"event":"end", ...}
+///   {"event":"start", ...}, {"event":"operators", ...}, {"event":"step", ...}, {"event":"eval",
+///   ...}, {"event":"end", ...}
 class RunRecord final {
  public:
   /// Creates the file; a DataError names a path that cannot be written.
@@ -62,9 +63,12 @@ class RunRecord final {
     int64_t valid_tokens = 0;
     double bigram_loss = 0;
     int threads = 0;
+    std::string kernels;  // chosen_kernels().backend
   };
 
   void start(const Start& facts);
+  /// The implementation that ran of every operator that has a kernel; after the first step.
+  void operators(int64_t step, const std::map<std::string, std::string>& ran);
   void step(const StepReport& report);
   void eval(int64_t step, double valid_loss);
   /// reason: "finished", "max-seconds", "exit-interval", "signal", "numeric-error"

@@ -20,12 +20,13 @@ Json event(const char* name) {
   return {{"event", name}, {"time", now()}};
 }
 
-Json process_event(const char* name, int64_t step, int threads) {
+Json process_event(const char* name, int64_t step, const ProcessFacts& process) {
   Json line = event(name);
   line["host"] = host_name();
   line["pid"] = ::getpid();
   line["step"] = step;
-  line["threads"] = threads;
+  line["threads"] = process.threads;
+  line["kernels"] = process.kernels;
   return line;
 }
 
@@ -38,16 +39,16 @@ void SessionLog::append(const nlohmann::ordered_json& line) {
 
 SessionLog::SessionLog(const std::filesystem::path& folder) : file_(folder / "sessions.jsonl") {}
 
-void SessionLog::started(int threads) {
-  append(process_event("started", 0, threads));
+void SessionLog::started(const ProcessFacts& process) {
+  append(process_event("started", 0, process));
 }
 
 void SessionLog::resumed(int64_t step,
-                         int threads,
+                         const ProcessFacts& process,
                          const std::filesystem::path& checkpoint,
                          const std::map<std::string, std::string>& before,
                          const std::map<std::string, std::string>& now) {
-  Json line = process_event("resumed", step, threads);
+  Json line = process_event("resumed", step, process);
   line["checkpoint"] = checkpoint.string();
   Json changed = Json::object();
   for (const auto& [key, value] : now) {

@@ -9,15 +9,18 @@
 
 #include "lethe/io/checkpoint_saver.h"
 #include "lethe/io/line_file.h"
+#include "lethe/train/process_facts.h"
 
 namespace lethe {
 
 /// sessions.jsonl of a run's folder: what its processes did, and when, one JSON line each. The run
 /// record says what was computed and is the same however often the run was interrupted; this file
 /// says the rest.
-///   {"event":"started", "time":T, "host":H, "pid":P, "step":0, "threads":N}
-///   {"event":"resumed", "time":T, "host":H, "pid":P, "step":S, "threads":N, "checkpoint":FOLDER,
-///    "changed":{KEY:[BEFORE, NOW], ...}}       settings that the resume changed
+///   {"event":"started", "time":T, "host":H, "pid":P, "step":0, "threads":N,
+///    "kernels":K}                              what computes, e.g. "fused (avx2)"
+///   {"event":"resumed", "time":T, "host":H, "pid":P, "step":S, "threads":N, "kernels":K,
+///    "checkpoint":FOLDER, "changed":{KEY:[BEFORE, NOW], ...}}       settings that the resume
+///    changed
 ///   {"event":"saved", "time":T, "step":S, "folder":FOLDER, "bytes":B, "seconds":X,
 ///    "removed":[STEP, ...]}                    older ones that retention removed
 ///   {"event":"save_failed", "time":T, "step":S, "error":TEXT, "failures":N}
@@ -27,10 +30,10 @@ class SessionLog final {
  public:
   explicit SessionLog(const std::filesystem::path& folder);
 
-  void started(int threads);
+  void started(const ProcessFacts& process);
   /// before, now: deciding_settings() of the checkpoint and of this process.
   void resumed(int64_t step,
-               int threads,
+               const ProcessFacts& process,
                const std::filesystem::path& checkpoint,
                const std::map<std::string, std::string>& before,
                const std::map<std::string, std::string>& now);

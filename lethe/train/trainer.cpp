@@ -14,6 +14,7 @@
 #include "lethe/data/training_data.h"
 #include "lethe/io/atomic_file.h"
 #include "lethe/model/init.h"
+#include "lethe/ops/implementation.h"
 #include "lethe/plan/learning_rate.h"
 #include "lethe/plan/loss_schedule.h"
 #include "lethe/train/checkpointing.h"
@@ -22,6 +23,7 @@
 #include "lethe/train/model_folder.h"
 #include "lethe/train/progress.h"
 #include "lethe/train/run_files.h"
+#include "lethe/train/runtime.h"
 #include "lethe/train/step.h"
 #include "lethe/train/stop_request.h"
 
@@ -118,6 +120,7 @@ struct Trainer::Impl {
   StepReport train_step();
   void give_up(const std::string& error, std::span<const Batch> micro_batches);
   void stop_for(const Error& error);
+  void note_operators();
   void after_step();
   void evaluate_now();
   void save(bool now);
@@ -151,29 +154,35 @@ void Trainer::Impl::open_files() {
   std::optional<ResumePoint> resume;
   if (!resumed_from.empty()) resume = {state.record, state.step, latest};
   files = std::make_unique<RunFiles>(config, resume);
-  const int threads = at::get_num_threads();
+  const ProcessFacts process{at::get_num_threads(), chosen_kernels().backend};
   checkpoints = std::make_unique<Checkpointing>(
       config,
-      RunIdentity{request.settings_text, request.hub_kept, request.settings, threads},
+      RunIdentity{request.settings_text, request.hub_kept, request.settings, process},
       files->sessions(),
       out);
   const RunRecord::Start facts = start_facts();
   if (resume)
-    files->sessions().resumed(state.step, threads, resumed_from, before.deciding, request.settings);
+    files->sessions().resumed(state.step, process, resumed_from, before.deciding, request.settings);
   else
-    files->sessions().started(threads);
+    files->sessions().started(process);
   if (files->record().mark().num_bytes == 0) files->record().start(facts);
   print_start(facts);
   if (!resume) return;
   checkpoints->set_loaded(state.step);
   out << fmt::format("resume  {} at step {}\n", resumed_from.string(), state.step);
-  if (before.threads != threads)
+  if (before.process.threads != process.threads)
     log_warn(
         "the checkpoint was written with {} thread(s), this process has {}: results may differ in "
         "the last bits; --threads {} gives the same",
-        before.threads,
-        threads,
-        before.threads);
+        before.process.threads,
+        process.threads,
+        before.process.threads);
+  if (before.process.kernels != process.kernels)
+    log_warn(
+        "the checkpoint was written with the kernels '{}', this process has '{}': results may "
+        "differ in the last bits; the same processor and settings give the same",
+        before.process.kernels,
+        process.kernels);
 }
 
 RunRecord::Start Trainer::Impl::start_facts() const {
@@ -187,7 +196,8 @@ RunRecord::Start Trainer::Impl::start_facts() const {
       .train_tokens = facts.train_tokens,
       .valid_tokens = facts.valid_tokens,
       .bigram_loss = facts.bigram_loss.value_or(std::numeric_limits<double>::quiet_NaN()),
-      .threads = at::get_num_threads()};
+      .threads = at::get_num_threads(),
+      .kernels = chosen_kernels().backend};
   for (const ParameterGroup& group : optimizer->groups())
     for (const at::Tensor& t : group.tensors) start.trained_parameters += t.numel();
   return start;
@@ -215,6 +225,8 @@ void Trainer::Impl::print_start(const RunRecord::Start& facts) const {
                      t.global_batch_size * t.seq_length,
                      facts.threads,
                      t.output);
+  const std::string& rule = chosen_kernels().rule;
+  out << fmt::format("kernels {}{}\n", facts.kernels, rule.empty() ? "" : " (" + rule + ")");
 }
 
 StepReport Trainer::Impl::train_step() {
@@ -299,6 +311,12 @@ void Trainer::Impl::show(const StepReport& report, int64_t first_step) {
     out << progress_line(report, config.train.train_iters, seconds_left(first_step)) << std::endl;
 }
 
+// A resume with the same kernels adds nothing: the record stays that of an uninterrupted run.
+void Trainer::Impl::note_operators() {
+  if (!resumed_from.empty() && before.process.kernels == chosen_kernels().backend) return;
+  files->record().operators(state.step, ops::implementations_that_ran());
+}
+
 void Trainer::Impl::after_step() {
   checkpoints->poll();
   const int64_t interval = config.train.eval_interval;
@@ -359,7 +377,9 @@ TrainResult Trainer::run() {
   std::string reason;
   try {
     while ((reason = run.stop_reason(stop, first_step)).empty()) {
-      run.show(run.train_step(), first_step);
+      const StepReport report = run.train_step();
+      if (report.step == first_step + 1) run.note_operators();
+      run.show(report, first_step);
       run.after_step();
     }
     // Saved first: whoever stopped us may not wait for an evaluation.

@@ -52,7 +52,8 @@ std::string common_text(const RunState& s,
        {{"step", s.evaluated_step}, {"valid_loss_bits", std::bit_cast<uint64_t>(s.valid_loss)}}},
       {"data", Json::parse(s.data.to_json())},
       {"record", {{"bytes", s.record.num_bytes}, {"crc32c", s.record.crc}}},
-      {"threads", identity.threads},
+      {"threads", identity.process.threads},
+      {"kernels", identity.process.kernels},
       {"hub_kept", identity.hub_kept},
       {"updates", updates_json(optimizer)},
       {"deciding", identity.deciding},
@@ -209,7 +210,8 @@ RunIdentity read_identity(const OpenedCheckpoint& checkpoint) {
   return {.settings = common.get<std::string>("/settings"),
           .hub_kept = common.get<std::string>("/hub_kept"),
           .deciding = common.get<std::map<std::string, std::string>>("/deciding"),
-          .threads = common.get<int>("/threads")};
+          .process = {.threads = common.get<int>("/threads"),
+                      .kernels = common.get<std::string>("/kernels")}};
 }
 
 void load_weights(const OpenedCheckpoint& checkpoint, DeepseekV4& model) {

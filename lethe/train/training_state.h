@@ -12,6 +12,7 @@
 #include "lethe/io/checkpoint_folder.h"
 #include "lethe/model/deepseek_v4.h"
 #include "lethe/optim/optimizer.h"
+#include "lethe/train/process_facts.h"
 #include "lethe/train/run_record.h"
 
 namespace lethe {
@@ -33,7 +34,7 @@ struct RunIdentity {
   std::string settings;                         // print_config() of the run
   std::string hub_kept = "{}";                  // keys of the user's config.json, for export
   std::map<std::string, std::string> deciding;  // deciding_settings() of the run
-  int threads = 0;
+  ProcessFacts process;
 };
 
 /// The contents of one save. It refers to the tensors of model and optimizer: they must stay as

@@ -91,14 +91,14 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual((self.folder / "run" / "run.jsonl").read_bytes(), before)
         self.assertEqual(self.train("--train-iters", 2, "--overwrite").returncode, 0)
         events = [json.loads(line)["event"] for line in (self.folder / "run" / "run.jsonl").read_text().splitlines()]
-        self.assertEqual(events, ["start", "step", "step", "eval", "end"])
+        self.assertEqual(events, ["start", "operators", "step", "step", "eval", "end"])
 
     def test_a_run_leaves_record_model_report_and_a_sample(self):
         result = self.train("--train-iters", 3, "--eval-interval", 2)
         self.assertEqual(result.returncode, 0, result.stderr)
         run = self.folder / "run"
         events = [json.loads(line)["event"] for line in (run / "run.jsonl").read_text().splitlines()]
-        self.assertEqual(events, ["start", "step", "step", "eval", "step", "eval", "end"])
+        self.assertEqual(events, ["start", "operators", "step", "step", "eval", "step", "eval", "end"])
         self.assertTrue('id="chart-data"' in (run / "report.html").read_text())
         sample = lethe("generate", run / "model", "--prompt", "KING", "--max-new-tokens", 5, "--seed", 1)
         self.assertEqual(sample.returncode, 0, sample.stderr)
@@ -116,6 +116,43 @@ class ProgramTest(unittest.TestCase):
         written = json.loads((self.folder / "run" / "model" / "config.json").read_text())
         self.assertEqual(written["my_note"], "stays")
         self.assertEqual(written["compress_ratios"], config["compress_ratios"])
+
+    def events(self, out, name):
+        lines = (self.folder / out / "run.jsonl").read_text().splitlines()
+        return [e for e in map(json.loads, lines) if e["event"] == name]
+
+    def test_the_kernels_are_chosen_printed_and_recorded(self):
+        steps = ["--train-iters", 3]
+        by_default = self.train(*steps, out="fused")
+        self.assertEqual(by_default.returncode, 0, by_default.stderr)
+        self.assertIn("kernels fused (", by_default.stdout)
+        ran = self.events("fused", "operators")[0]["ran"]
+        self.assertTrue(all(how.startswith("fused (") for how in ran.values()), ran)
+        self.assertIn("sparse_attention", ran)
+        plain = self.train(*steps, "--dsa-kernel-backend", "none", out="plain")
+        self.assertIn("kernels none", plain.stdout)
+        self.assertEqual(set(self.events("plain", "operators")[0]["ran"].values()), {"reference"})
+        self.assertEqual(self.train(*steps, "--operator-implementation", "rms_norm=none", out="mixed").returncode, 0)
+        self.assertEqual(self.events("mixed", "operators")[0]["ran"]["rms_norm"], "reference")
+        losses = [[e["loss"] for e in self.events(out, "step")] for out in ("fused", "plain", "mixed")]
+        for other in losses[1:]:
+            for a, b in zip(losses[0], other):
+                self.assertAlmostEqual(a, b, delta=1e-4)
+
+    def test_a_kernel_that_is_not_built_is_refused_with_nothing_written(self):
+        self.refused(self.train("--train-iters", 1, "--dsa-kernel-backend", "cudnn"), 2, "cudnn", "auto, none, fused")
+        self.refused(self.train("--train-iters", 1, "--operator-implementation", "rms_nrom=none"), 2, "did you mean 'rms_norm'")
+        self.refused(lethe("compare", GOLDEN / "T", "--dtype", "fp64", "--dsa-kernel-backend", "fused"), 2, "fp64", "float32")
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_a_resume_under_other_kernels_says_so(self):
+        self.train("--train-iters", 4, "--exit-interval", 2)
+        load = ["--load", self.folder / "run" / "checkpoints"]
+        self.refused(lethe("train", *load, "--dsa-kernel-backend", "none"), 2, "dsa-kernel-backend")
+        result = lethe("train", *load, "--dsa-kernel-backend", "none", "--allow-setting-changes")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("written with the kernels 'fused (", result.stderr)
+        self.assertEqual([e["step"] for e in self.events("run", "operators")], [1, 3])
 
     def test_two_runs_give_the_same_weights(self):
         for out in ("a", "b"):

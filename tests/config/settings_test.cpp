@@ -52,6 +52,7 @@ SettingValue other_value(const Setting& row) {
     case SettingType::Enum:
       return *value == SettingValue(row.choices[0]) ? row.choices[1] : row.choices[0];
     case SettingType::String:
+      if (row.flag == "operator-implementation") return "rms_norm=none";
       return (value ? std::get<std::string>(*value) : "") + "x";
     case SettingType::IntList:
       return std::vector<int64_t>{4, 0};

@@ -132,7 +132,8 @@ Biases biases_after(const std::vector<Batch>& batches, int64_t steps) {
   Optimizer optimizer(optimizer_groups(model.params(), train));
   Biases out;
   for (int64_t s = 0; s < steps; ++s)
-    out.report = run_step(model, optimizer, batches, train, {/*learning_rate=*/0, train.mtp_loss_coeff});
+    out.report =
+        run_step(model, optimizer, batches, train, {/*learning_rate=*/0, train.mtp_loss_coeff});
   for (const at::Tensor& bias : model.router_biases())
     if (bias.defined()) out.values.push_back(bias.clone());
   return out;
@@ -174,7 +175,8 @@ TEST(GlobalBatch, TheBalanceLossGivesTheSameGradientHoweverItsSequencesAreDivide
   const auto sum_over = [&](const std::vector<Batch>& batches, double alpha) {
     train.balance_loss_coeff = alpha;
     const auto model = test::lively_model(config, {.float_type = ParamPlacement::Float::Fp64}, 3);
-    const LossFactors factors = loss_factors(train, count_labels(batches, config.num_mtp), train.mtp_loss_coeff);
+    const LossFactors factors =
+        loss_factors(train, count_labels(batches, config.num_mtp), train.mtp_loss_coeff);
     Tensors sum;
     for (const Batch& b : batches) {
       const auto g = test::gradients(

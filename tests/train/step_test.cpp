@@ -56,7 +56,8 @@ Trained train_steps(int64_t steps, int64_t micro_batches) {
     std::vector<Batch> batches;
     for (int64_t m = 0; m < micro_batches; ++m)
       batches.push_back(random_tokens(static_cast<uint64_t>(s * micro_batches + m)));
-    out.reports.push_back(run_step(*out.model, optimizer, batches, train, {1e-3, train.mtp_loss_coeff}));
+    out.reports.push_back(
+        run_step(*out.model, optimizer, batches, train, {1e-3, train.mtp_loss_coeff}));
   }
   return out;
 }
@@ -100,7 +101,8 @@ TEST(Training,
   train.balance_loss_coeff = 0;  // its mean over sequences depends on the division
   const auto sum_over = [&](std::vector<Batch> batches) {
     const auto model = test::lively_model(config, {.float_type = ParamPlacement::Float::Fp64}, 3);
-    const LossFactors factors = loss_factors(train, count_labels(batches, config.num_mtp), train.mtp_loss_coeff);
+    const LossFactors factors =
+        loss_factors(train, count_labels(batches, config.num_mtp), train.mtp_loss_coeff);
     std::vector<at::Tensor> sum;
     for (const Batch& b : batches) {
       const auto g = test::gradients(
@@ -132,7 +134,8 @@ TEST(Training, ANonFiniteLossStopsBeforeTheUpdate) {
   }
   const at::Tensor embed = model.params().value("embedding.word_embeddings.weight").clone();
   const std::vector<Batch> batches{random_tokens(1)};
-  EXPECT_THROW(run_step(model, optimizer, batches, train, {1e-3, train.mtp_loss_coeff}), NumericError);
+  EXPECT_THROW(run_step(model, optimizer, batches, train, {1e-3, train.mtp_loss_coeff}),
+               NumericError);
   test::expect_bitwise(
       embed, model.params().value("embedding.word_embeddings.weight"), "embedding");
 }
@@ -175,7 +178,8 @@ TEST(Training, DenseAttentionAndDenseLossTrainToo) {  // the phases of model spe
         choose_trained(model, train);
         Optimizer optimizer(optimizer_groups(model.params(), train));
         const std::vector<Batch> batches{random_tokens(1)};
-        const StepReport report = run_step(model, optimizer, batches, train, {1e-3, train.mtp_loss_coeff});
+        const StepReport report =
+            run_step(model, optimizer, batches, train, {1e-3, train.mtp_loss_coeff});
         ASSERT_TRUE(report.loss_kl.has_value());
         EXPECT_GT(*report.loss_kl, 0);
         EXPECT_TRUE(std::isfinite(*report.loss_kl));
