@@ -2,18 +2,22 @@
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 OUTPUT ?= out/train
 KILLS ?= 60
+PEERS ?= 1
+BENCH_OUTPUT ?= out/bench
 
-.PHONY: help configure build train test soak format docs clean
+.PHONY: help configure build train test soak bench format docs clean
 
 help:
 	@echo "make build    set up the machine once (./bootstrap) and build the program, build/bin/lethe"
 	@echo "make train    build, then train the recipe tiny on examples/data into OUTPUT=$(OUTPUT)"
 	@echo "make test     build the program and its tests, then run every test"
 	@echo "make soak     build, then kill and resume a run KILLS=$(KILLS) times and check that nothing is lost"
+	@echo "make bench    operators against this machine's peaks, and the whole step against its peers, into $(BENCH_OUTPUT);"
+	@echo "              about an hour on two idle cores; PEERS=0: without the peers (no download, minutes)"
 	@echo "make format   format the C++ sources (clang-format-14)"
 	@echo "make docs     write docs/reference from the program's own tables"
 	@echo "make clean    remove the build folders; .venv and out/ stay"
-	@echo "Variables: JOBS=$(JOBS)  OUTPUT=$(OUTPUT)  KILLS=$(KILLS)  LETHE_TORCH_ROOT=DIR (a LibTorch to use as it is)"
+	@echo "Variables: JOBS=$(JOBS)  OUTPUT=$(OUTPUT)  KILLS=$(KILLS)  PEERS=$(PEERS)  BENCH_OUTPUT=$(BENCH_OUTPUT)  LETHE_TORCH_ROOT=DIR (a LibTorch to use as it is)"
 
 configure:
 	@./bootstrap $(BOOTSTRAP_OPTIONS)
@@ -34,6 +38,21 @@ test: configure
 
 soak: build
 	@LETHE_PROGRAM=build/bin/lethe PYTHONDONTWRITEBYTECODE=1 python3 tests/soak/kill_test.py --kills $(KILLS)
+
+# Each result begins a new file: a table belongs to one run on one machine.
+bench:
+	@./bootstrap
+	@cmake --preset bench
+	@cmake --build --preset bench --parallel $(JOBS) --target bench_ops lethe_step roofline
+	@[ $(PEERS) = 0 ] || bench/peers/setup.sh
+	@mkdir -p $(BENCH_OUTPUT)
+	@rm -f $(BENCH_OUTPUT)/operators.md $(BENCH_OUTPUT)/peers.md $(BENCH_OUTPUT)/roofline.md
+	@build-bench/bin/bench_ops --out $(BENCH_OUTPUT)/operators.md
+	@$(if $(filter 0,$(PEERS)),python3,build/peers/bin/python) bench/peers/peer_table.py --programs build-bench/bin \
+	  --out $(BENCH_OUTPUT)/peers.md --roofline-out $(BENCH_OUTPUT)/roofline.md $(if $(filter 0,$(PEERS)),--peers none)
+	@echo "operators: $(BENCH_OUTPUT)/operators.md"
+	@echo "peers:     $(BENCH_OUTPUT)/peers.md"
+	@echo "roofline:  $(BENCH_OUTPUT)/roofline.md"
 
 format:
 	@git ls-files '*.h' '*.cpp' | xargs clang-format-14 -i
