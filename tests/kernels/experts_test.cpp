@@ -221,6 +221,7 @@ const Shape kShapes[] = {{1, 1, 1, 1, 1},
                          {65, 2, 2, 33, 31},
                          {130, 3, 1, 50, 49},
                          {70, 4, 4, 100, 67},
+                         {150, 2, 2, 290, 140},
                          {9, 2, 1, 300, 5},
                          {7, 2, 2, 5, 290}};
 
@@ -245,7 +246,7 @@ TEST(ExpertsKernel, BitsDoNotDependOnTheNumberOfThreads) {
   test::for_each_isa([](Isa isa) {
     SCOPED_TRACE(isa_name(isa));
     // More tiles than one window of one thread holds.
-    const Inputs in = inputs({700, 5, 2, 61, 37});
+    const Inputs in = inputs({1500, 5, 2, 61, 37});
     const Results one = run(in, 1);
     for (const int threads : {2, 3}) expect_same_bits(one, run(in, threads));
   });
@@ -398,13 +399,15 @@ TEST(ExpertsKernel, GradientPassesTheClampAtEquality) {
 
 TEST(ExpertsKernel, SortIsStableAndCutsTiles) {
   Inputs in = inputs({0, 4, 1, 4, 4});
-  in.shape.tokens = 150;
-  in.indices.assign(150, 3);
+  in.shape.tokens = 300;
+  in.indices.assign(300, 3);
   in.indices[10] = 1;
   in.indices[20] = 1;
   in.sort();
-  EXPECT_EQ(in.begins, (std::vector<int64_t>{0, 0, 2, 2, 150}));
-  EXPECT_EQ(in.tile_begins, (std::vector<int64_t>{0, 0, 1, 1, 4}));
+  EXPECT_EQ(in.begins, (std::vector<int64_t>{0, 0, 2, 2, 300}));
+  constexpr int64_t kTiles = (298 + kExpertTile - 1) / kExpertTile;
+  static_assert(kTiles > 1);
+  EXPECT_EQ(in.tile_begins, (std::vector<int64_t>{0, 0, 1, 1, 1 + kTiles}));
   EXPECT_EQ(in.order[0], 10);
   EXPECT_EQ(in.order[1], 20);
   EXPECT_TRUE(std::is_sorted(in.order.begin() + 2, in.order.end()));

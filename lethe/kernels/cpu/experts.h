@@ -10,7 +10,7 @@
 namespace lethe::kernels {
 
 /// Rows that one task takes through an expert.
-inline constexpr int64_t kExpertTile = 64;
+inline constexpr int64_t kExpertTile = 128;
 
 /// Which rows each expert gets. Row r of [0, begins[experts]) serves route order[r] = token *
 /// choices + choice; the rows of expert e are begins[e] .. begins[e+1], cut into the tiles

@@ -13,7 +13,7 @@ inline constexpr int64_t kTileKeys = 48;
 static_assert(kTileKeys % kKeyRows == 0);
 
 /// Channels of a product at a time: a panel's part stays in L1 while all keys pass.
-inline constexpr int64_t kDepth = 256;
+inline constexpr int64_t kDepth = 128;
 
 /// Heads with their padding to whole vectors. Padded heads have zero queries and gradients: their
 /// lanes compute nothing that is read.

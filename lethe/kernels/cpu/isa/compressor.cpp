@@ -116,7 +116,7 @@ LETHE_INLINE void raise(const CompressorInputs& in,
   for_vectors(in.width, [&](int64_t i, int64_t count) {
     const Vec largest = get(c.other + i, count);
     if (!first) {
-      const Vec shrink = exp_of_negative(get(c.largest + i, count) - largest);
+      const Vec shrink = exp_below_88(get(c.largest + i, count) - largest);
       put(c.sum + i, get(c.sum + i, count) * shrink, count);
       put(c.pooled + i, get(c.pooled + i, count) * shrink, count);
     }
@@ -148,7 +148,7 @@ LETHE_INLINE void pool_block(const CompressorInputs& in,
         Vec sum = get(c.sum + at, count), pooled = get(c.pooled + at, count);
         for (int k = 0; k < Rows; ++k) {
           const Vec gates = get(gate[k] + at, count) + get(ape[k] + at, count);
-          const Vec e = exp_of_negative(gates - largest);
+          const Vec e = exp_below_88(gates - largest);
           sum += e;
           pooled = fma(e, get(kv[k] + at, count), pooled);
         }
@@ -196,7 +196,7 @@ LETHE_INLINE void unpool_row(const CompressorBackward& a,
     for (int64_t at = i; at < i + Vecs * kLanes; at += kLanes) {
       const Vec above =
           (get(gate + at, count) + get(ape + at, count)) - get(own.largest + at, count);
-      const Vec d_value = exp_of_negative(above) * get(own.other + at, count);
+      const Vec d_value = exp_below_88(above) * get(own.other + at, count);
       const Vec d_weight = d_value * (get(kv + at, count) - get(own.pooled + at, count));
       put(d_kv + at, d_value, count);
       put(d_gate + at, d_weight, count);

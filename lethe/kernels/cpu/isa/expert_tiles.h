@@ -199,19 +199,19 @@ LETHE_INLINE void for_depths(int64_t length, F&& f) {
   for (int64_t k = 0; k < length; k += kDepth) f(k, length - k < kDepth ? length - k : kDepth);
 }
 
-/// The product with rows row .. row + a.rows of m; buffer holds rows_floats(a.rows).
+/// The product with rows row .. row + a.rows of m; buffer holds packed_floats(kDepth, a.rows).
 inline void multiply_rows(const ExpertTile& tile,
                           const WeightMatrix& m,
                           int64_t row,
                           const PanelProduct& a,
                           float* buffer) {
   for_depths(a.length, [&](int64_t k, int64_t depth) {
-    multiply_panels(tile, rows_of(m, {row, a.rows, k, depth}, buffer), k, depth, a);
+    multiply_panels(
+        tile, rows_of(m, {row, a.rows, k, depth}, panels_of(tile), buffer), k, depth, a);
   });
 }
 
-/// The product with columns column .. column + a.rows of m; buffer holds
-/// columns_floats(kDepth, a.rows).
+/// The product with columns column .. column + a.rows of m; buffer as above.
 inline void multiply_columns(const ExpertTile& tile,
                              const WeightMatrix& m,
                              int64_t column,
@@ -221,5 +221,37 @@ inline void multiply_columns(const ExpertTile& tile,
     multiply_panels(tile, columns_of(m, {k, depth, column, a.rows}, buffer), k, depth, a);
   });
 }
+
+/// All of one expert's matrix that a slice of an output needs, packed once for its tiles.
+class PackedSlice {
+ public:
+  PackedSlice(float* buffer, int64_t length, int64_t columns)
+      : buffer_(buffer), length_(length), block_(packed_floats(kDepth, columns)) {}
+
+  /// Floats of the buffer for slices of at most kMostSlice columns.
+  static int64_t floats(int64_t length) {
+    return (length + kDepth - 1) / kDepth * packed_floats(kDepth, kMostSlice);
+  }
+
+  /// pack(k, depth, buffer) packs k .. k + depth, for the tile's expert where it is a new one.
+  template <class Pack>
+  void follow(const ExpertTile& tile, Pack&& pack) {
+    if (tile.expert == expert_) return;
+    expert_ = tile.expert;
+    for_depths(length_, [&](int64_t k, int64_t depth) { pack(k, depth, at(k)); });
+  }
+
+  void multiply(const ExpertTile& tile, const PanelProduct& a) const {
+    for_depths(length_, [&](int64_t k, int64_t depth) {
+      multiply_panels(tile, packed(at(k), depth), k, depth, a);
+    });
+  }
+
+ private:
+  [[nodiscard]] float* at(int64_t k) const { return buffer_ + k / kDepth * block_; }
+
+  float* buffer_;
+  int64_t length_, block_, expert_ = -1;
+};
 
 }  // namespace lethe::kernels::LETHE_ISA

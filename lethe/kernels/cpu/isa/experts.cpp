@@ -8,17 +8,18 @@ namespace {
 
 // Scratch of one thread; the two phases use it in turn.
 struct Scratch {
-  int64_t tokens, gate, product, widened;
+  int64_t tokens, gate, chunk, packed, product;  // chunk: of fc1; packed: of fc2, for a slice
 
   explicit Scratch(const ExpertSizes& sizes)
       : tokens(kExpertTile * sizes.width),
         gate(kExpertTile * kChunk),
-        product(kExpertTile * kMostSlice),
-        widened(rows_floats(kMostSlice)) {}
+        chunk(packed_floats(kDepth, kChunk)),
+        packed(PackedSlice::floats(sizes.inner)),
+        product(kExpertTile * kMostSlice) {}
 
   [[nodiscard]] int64_t floats() const {
-    const int64_t first = tokens + 2 * gate;
-    return (first > product ? first : product) + widened;
+    const int64_t first = tokens + 2 * gate + chunk, second = packed + product;
+    return first > second ? first : second;
   }
 };
 
@@ -46,15 +47,15 @@ void activate_tile(const ExpertsForward& a, const ExpertTile& tile, float* scrat
   const auto [width, inner] = a.sizes;
   const Scratch sizes(a.sizes);
   float *tokens = scratch, *gate = tokens + sizes.tokens, *up = gate + sizes.gate,
-        *widened = scratch + sizes.floats() - sizes.widened;
+        *buffer = up + sizes.gate;
   float weights[kExpertTile];
   read_weights(a.routes, tile, a.weights, weights);
   gather(a.routes, tile, {a.x, width, 0, width}, tokens);
   const WeightMatrix fc1 = matrix_of(a.fc1, tile.expert, 2 * inner, width);
   for_chunks(inner, [&](int64_t i, int64_t rows) {
     const int64_t panel = rows * kTileColumns;
-    multiply_rows(tile, fc1, i, {rows, width, tokens, gate}, widened);
-    multiply_rows(tile, fc1, inner + i, {rows, width, tokens, up}, widened);
+    multiply_rows(tile, fc1, i, {rows, width, tokens, gate}, buffer);
+    multiply_rows(tile, fc1, inner + i, {rows, width, tokens, up}, buffer);
     for (int64_t p = 0; p < panels_of(tile); ++p)
       activate({gate + p * panel, up + p * panel, rows, out + (p * inner + i) * kTileColumns},
                weights + p * kTileColumns,
@@ -62,19 +63,34 @@ void activate_tile(const ExpertsForward& a, const ExpertTile& tile, float* scrat
   });
 }
 
-// Adds columns [begin, end) of one tile's product to the output.
-void add_columns(const ExpertsForward& a,
-                 const ExpertTile& tile,
-                 const float* activations,
-                 const ColumnSums& out,
-                 float* scratch) {
-  const auto [width, inner] = a.sizes;
-  const WeightMatrix fc2 = matrix_of(a.fc2, tile.expert, width, inner);
-  const int64_t panel = out.columns * kTileColumns;
-  float* widened = scratch + Scratch(a.sizes).floats() - rows_floats(kMostSlice);
-  multiply_rows(tile, fc2, out.begin, {out.columns, inner, activations, scratch}, widened);
-  for (int64_t p = 0; p < panels_of(tile); ++p)
-    scatter_add(a.routes, tile, p, scratch + p * panel, out);
+// One slice of the outputs over the tiles of a window.
+struct Slice {
+  const ExpertsForward& a;
+  int64_t first, tiles;  // the window
+  const float* window;   // its activations
+  int64_t begin, columns;
+  float* scratch;
+};
+
+// y[token][slice] += (activations fc2^T)[slice].
+void add_y(const Slice& s) {
+  const auto [width, inner] = s.a.sizes;
+  float* sums = s.scratch + Scratch(s.a.sizes).packed;
+  PackedSlice weights(s.scratch, inner, s.columns);
+  for (int64_t i = 0; i < s.tiles; ++i) {
+    const ExpertTile tile = tile_at(s.a.routes, s.first + i);
+    const WeightMatrix fc2 = matrix_of(s.a.fc2, tile.expert, width, inner);
+    weights.follow(tile, [&](int64_t k, int64_t depth, float* buffer) {
+      pack_rows_of(fc2, {s.begin, s.columns, k, depth}, buffer);
+    });
+    weights.multiply(tile, {s.columns, inner, s.window + i * tile_floats(s.a.sizes), sums});
+    for (int64_t p = 0; p < panels_of(tile); ++p)
+      scatter_add(s.a.routes,
+                  tile,
+                  p,
+                  sums + p * s.columns * kTileColumns,
+                  {s.a.y, width, s.begin, s.columns});
+  }
 }
 
 }  // namespace
@@ -98,13 +114,13 @@ void experts_forward(const ExpertsForward& a) {
     });
     a.parallel(slices.count, [&](int64_t slice, int thread) {
       const int64_t first = slices.begin(slice);
-      const ColumnSums out{a.y, a.sizes.width, first, slices.begin(slice + 1) - first};
-      for (int64_t i = 0; i < count; ++i)
-        add_columns(a,
-                    tile_at(a.routes, begin + i),
-                    window + i * tile_size,
-                    out,
-                    threads + thread * per_thread);
+      add_y({a,
+             begin,
+             count,
+             window,
+             first,
+             slices.begin(slice + 1) - first,
+             threads + thread * per_thread});
     });
   }
 }

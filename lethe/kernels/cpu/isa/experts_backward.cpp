@@ -28,13 +28,13 @@ struct Activations {
 
 // Scratch of one thread; the two phases use it in turn.
 struct Scratch {
-  int64_t tokens, chunk, block, packed;  // packed: all rows of fc1 for a slice
+  int64_t tokens, chunk, block, packed;  // packed: of fc1, for a slice
 
   explicit Scratch(const ExpertSizes& sizes)
       : tokens(kExpertTile * sizes.width),
         chunk(kExpertTile * kChunk),
-        block(columns_floats(kDepth, kChunk) + rows_floats(kChunk)),
-        packed((2 * sizes.inner + kDepth - 1) / kDepth * columns_floats(kDepth, kMostSlice)) {}
+        block(packed_floats(kDepth, kChunk)),
+        packed(PackedSlice::floats(2 * sizes.inner)) {}
 
   [[nodiscard]] int64_t floats() const {
     const int64_t first = tokens + 3 * chunk + block;
@@ -161,24 +161,15 @@ struct Slice {
 void add_d_x(const Slice& s) {
   const ExpertsBackward& a = s.a;
   const auto [width, inner] = a.sizes;
-  float *packed = s.scratch, *sums = packed + Scratch(a.sizes).packed;
-  const int64_t block = columns_floats(kDepth, s.columns), length = 2 * inner;
-  int64_t expert = -1;
+  float* sums = s.scratch + Scratch(a.sizes).packed;
+  const int64_t length = 2 * inner;
+  PackedSlice weights(s.scratch, length, s.columns);
   s.for_tiles([&](const ExpertTile& tile, const Activations& in) {
-    if (tile.expert != expert) {
-      expert = tile.expert;
-      const WeightMatrix fc1 = matrix_of(a.fc1, expert, length, width);
-      for_depths(length, [&](int64_t k, int64_t depth) {
-        columns_of(fc1, {k, depth, s.begin, s.columns}, packed + k / kDepth * block);
-      });
-    }
-    for_depths(length, [&](int64_t k, int64_t depth) {
-      multiply_panels(tile,
-                      packed_columns(packed + k / kDepth * block, depth),
-                      k,
-                      depth,
-                      {s.columns, length, in.d_projected, sums});
+    const WeightMatrix fc1 = matrix_of(a.fc1, tile.expert, length, width);
+    weights.follow(tile, [&](int64_t k, int64_t depth, float* buffer) {
+      columns_of(fc1, {k, depth, s.begin, s.columns}, buffer);
     });
+    weights.multiply(tile, {s.columns, length, in.d_projected, sums});
     for (int64_t p = 0; p < panels_of(tile); ++p)
       scatter_add(a.routes,
                   tile,

@@ -1,20 +1,21 @@
 #pragma once
 
 #include "lethe/kernels/cpu/isa/tile.h"
+#include "lethe/kernels/cpu/isa/transpose.h"
 
-// Inside cpu/isa/ only: products whose left operand is a weight matrix, read where it lies, and
-// whose right operand is a panel of kTileColumns tokens: element (k, token) at
-// panel[k * kTileColumns + token].
+// Inside cpu/isa/ only: products whose left operand is a weight matrix and whose right operand is a
+// panel of kTileColumns tokens: element (k, token) at panel[k * kTileColumns + token].
 namespace lethe::kernels::LETHE_ISA {
 
 /// Sums run over this many k in registers, and are then added: a panel of it stays in the first
 /// cache, and a long sum loses less.
-inline constexpr int64_t kDepth = 256;
+inline constexpr int64_t kDepth = 128;
 
-/// Element (row, k) at p[row / kTileRows * group + row % kTileRows * row_step + k * k_step].
+/// Groups of kTileRows rows, `group` floats apart. Element (row, k) of a group lies at
+/// p[row * row_step + k]; with row_step 1 the group is packed: p[row + k * kTileRows].
 struct Left {
   const float* p;
-  int64_t row_step, k_step, group;
+  int64_t row_step, group;
 };
 
 /// A row-major matrix of float32 or of the bits of bfloat16.
@@ -36,35 +37,85 @@ LETHE_INLINE void widen(const uint16_t* from, int64_t count, float* to) {
   }
 }
 
-/// Floats of the buffer that rows_of needs at most, and columns_of.
-LETHE_INLINE int64_t rows_floats(int64_t rows) {
-  return rows * kDepth;
+/// `count` elements of a row, as a vector.
+LETHE_INLINE Vec elements(const float* from, int64_t count) {
+  return count == kLanes ? load(from) : load_some(from, count);
 }
 
-LETHE_INLINE int64_t columns_floats(int64_t depth, int64_t columns) {
-  return (round_up(columns, kTileRows) / kTileRows) * (depth * kTileRows + kLanes);
+LETHE_INLINE Vec elements(const uint16_t* from, int64_t count) {
+  float wide[kLanes] = {};
+  widen(from, count, wide);
+  return load(wide);
 }
 
-/// The block as left operand: its rows are the rows. float32 is not copied.
-inline Left rows_of(const WeightMatrix& m, const Block& block, float* buffer) {
+/// Floats of the buffer that rows_of and columns_of need at most, and packed operands of `depth`.
+LETHE_INLINE int64_t packed_floats(int64_t depth, int64_t rows) {
+  return (round_up(rows, kTileRows) / kTileRows) * (depth * kTileRows + kLanes);
+}
+
+/// A left operand with kTileRows rows side by side: one stream through memory.
+inline Left packed(const float* buffer, int64_t depth) {
+  return {buffer, 1, depth * kTileRows + kLanes};
+}
+
+/// One group of `rows` <= kTileRows rows, packed.
+template <class Element>
+inline void pack_group(
+    const Element* from, int64_t width, int64_t rows, int64_t columns, float* out) {
+  constexpr int kParts = (kTileRows + kLanes - 1) / kLanes;
+  for (int64_t k = 0; k < columns; k += kLanes) {
+    const int64_t some = columns - k < kLanes ? columns - k : kLanes;
+    Vec block[kParts][kLanes];
+#pragma GCC unroll 4
+    for (int part = 0; part < kParts; ++part) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        const int row = part * kLanes + i;
+        block[part][i] = row < rows ? elements(from + row * width + k, some) : Vec{};
+      }
+      transpose_registers(block[part]);
+    }
+    // Each store overwrites what the one before wrote behind its kTileRows.
+    for (int64_t j = 0; j < some; ++j)
+      for (int part = 0; part < kParts; ++part)
+        store(out + (k + j) * kTileRows + part * kLanes, block[part][j]);
+  }
+}
+
+template <class Element>
+inline Left pack_rows(const Element* from, int64_t width, const Block& block, float* buffer) {
+  const Left left = packed(buffer, block.columns);
+  for (int64_t row = 0; row < block.rows; row += kTileRows) {
+    const int64_t left_rows = block.rows - row;
+    pack_group(from + row * width,
+               width,
+               left_rows < kTileRows ? left_rows : kTileRows,
+               block.columns,
+               buffer + row / kTileRows * left.group);
+  }
+  return left;
+}
+
+/// The block as left operand: its rows are the rows.
+inline Left pack_rows_of(const WeightMatrix& m, const Block& block, float* buffer) {
   const int64_t begin = block.row * m.width + block.column;
-  if (m.wide != nullptr) return {m.wide + begin, m.width, 1, kTileRows * m.width};
-  for (int64_t i = 0; i < block.rows; ++i)
-    widen(m.narrow + begin + i * m.width, block.columns, buffer + i * block.columns);
-  return {buffer, block.columns, 1, kTileRows * block.columns};
+  return m.wide == nullptr ? pack_rows(m.narrow + begin, m.width, block, buffer)
+                           : pack_rows(m.wide + begin, m.width, block, buffer);
 }
 
-/// What columns_of left in a buffer, for a block of `depth` rows.
-inline Left packed_columns(const float* buffer, int64_t depth) {
-  return {buffer, 1, kTileRows, depth * kTileRows + kLanes};
+/// The same for `panels` panels of tokens: few of them do not repay the copy of a float32 block,
+/// which is read where it lies.
+inline Left rows_of(const WeightMatrix& m, const Block& block, int64_t panels, float* buffer) {
+  constexpr int64_t kWorthPacking = 3;
+  if (m.wide == nullptr || panels >= kWorthPacking) return pack_rows_of(m, block, buffer);
+  return {m.wide + block.row * m.width + block.column, m.width, kTileRows * m.width};
 }
 
-/// The transposed block as left operand: its columns are the rows. Always copied, kTileRows columns
-/// side by side.
+/// The transposed block as left operand: its columns are the rows. Always copied.
 inline Left columns_of(const WeightMatrix& m, const Block& block, float* buffer) {
   constexpr int64_t kMost = 256;  // columns, with what whole groups and vectors read behind them
   float line[kMost] = {};
-  const Left packed = packed_columns(buffer, block.rows);
+  const Left left = packed(buffer, block.rows);
   for (int64_t k = 0; k < block.rows; ++k) {
     const int64_t begin = (block.row + k) * m.width + block.column;
     const float* from = line;
@@ -77,9 +128,9 @@ inline Left columns_of(const WeightMatrix& m, const Block& block, float* buffer)
     // Whole vectors, each overwriting what the one before wrote behind its kTileRows.
     for (int64_t g = 0; g * kTileRows < block.columns; ++g)
       for (int64_t i = 0; i < kTileRows; i += kLanes)
-        store(buffer + g * packed.group + k * kTileRows + i, load(from + g * kTileRows + i));
+        store(buffer + g * left.group + k * kTileRows + i, load(from + g * kTileRows + i));
   }
-  return packed;
+  return left;
 }
 
 template <int Rows, bool Add>
@@ -93,27 +144,38 @@ LETHE_INLINE void store_sums(const Vec (&sum)[Rows][kTileVecs], float* c, int64_
     }
 }
 
-/// The tiles of one group of at most Rows rows.
+/// sum += one group of rows that lie apart.
+template <int Rows>
+LETHE_INLINE void sum_rows(int64_t depth,
+                           const Left& a,
+                           const float* panel,
+                           Vec (&sum)[Rows][kTileVecs]) {
+  // Rows that lie apart are too short for the hardware to foresee: the next group is asked for.
+  constexpr int64_t kLine = 64 / sizeof(float);
+  for (int64_t k = 0; k < depth; k += kLine) {
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) __builtin_prefetch(a.p + a.group + i * a.row_step + k);
+    tile_sums<Rows, kTileVecs>(depth - k < kLine ? depth - k : kLine,
+                               a.p + k,
+                               a.row_step,
+                               1,
+                               panel + k * kTileColumns,
+                               kTileColumns,
+                               sum);
+  }
+}
+
+/// The tile of one group of at most Rows rows.
 template <bool Add, int Rows = kTileRows>
 inline void multiply_group(
     int64_t rows, int64_t depth, const Left& a, const float* panel, float* c) {
   if constexpr (Rows > 1)
     if (rows < Rows) return multiply_group<Add, Rows - 1>(rows, depth, a, panel, c);
   Vec sum[Rows][kTileVecs] = {};
-  // Rows that lie apart are too short for the hardware to foresee: the next group is asked for.
-  constexpr int64_t kLine = 64 / sizeof(float);
-  for (int64_t k = 0; k < depth; k += kLine) {
-    if (a.k_step == 1)
-#pragma GCC unroll 16
-      for (int i = 0; i < Rows; ++i) __builtin_prefetch(a.p + a.group + i * a.row_step + k);
-    tile_sums<Rows, kTileVecs>(depth - k < kLine ? depth - k : kLine,
-                               a.p + k * a.k_step,
-                               a.row_step,
-                               a.k_step,
-                               panel + k * kTileColumns,
-                               kTileColumns,
-                               sum);
-  }
+  if (a.row_step == 1)
+    tile_sums<Rows, kTileVecs>(depth, a.p, 1, kTileRows, panel, kTileColumns, sum);
+  else
+    sum_rows<Rows>(depth, a, panel, sum);
   store_sums<Rows, Add>(sum, c, kTileColumns);
 }
 
