@@ -75,7 +75,7 @@ class CommandParser {
       flag.option = app_.add_flag("--no-" + name)->disable_flag_override();
     } else {
       flag.option = app_.add_option("--" + name);
-      if (row.type == SettingType::IntList) {
+      if (is_list(row.type)) {
         flag.option->expected(1, kMaxListWords);
         flag.option->inject_separator();
       } else {
@@ -127,7 +127,7 @@ class CommandParser {
     }
     for (const std::string& word : flag.option->results()) {
       check_value(one.shown, word);
-      if (flag.row->type != SettingType::IntList) {
+      if (!is_list(flag.row->type)) {
         one.words = {word};
         out.push_back(one);
       } else if (word == kSeparator) {
@@ -137,7 +137,7 @@ class CommandParser {
         one.words.push_back(word);
       }
     }
-    if (flag.row->type == SettingType::IntList && !one.words.empty()) out.push_back(one);
+    if (is_list(flag.row->type) && !one.words.empty()) out.push_back(one);
   }
 
   /// CLI11 takes the next word as the value, whatever it is: "--output --overwrite" lost its value.

@@ -33,7 +33,7 @@ Json parse_json_object(std::string_view text, std::string_view where) {
               twice);
   LETHE_CHECK(ConfigError,
               json.is_object(),
-              "{}: must be a JSON object, got {}; give a hub config.json",
+              "{}: must be a JSON object, got {}; correct the file",
               where,
               json.type_name());
   return json;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "lethe/config/model_config.h"
+#include "lethe/config/recompute_config.h"
 #include "lethe/config/train_config.h"
 
 namespace lethe {
@@ -88,6 +89,7 @@ struct RunConfig {
   ModelConfig model;
   TrainConfig train;
   CheckpointConfig checkpoint;
+  RecomputeConfig recompute;
   GenerateConfig generate;
   CompareConfig compare;
   DocsConfig docs;

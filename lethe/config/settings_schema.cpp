@@ -129,6 +129,8 @@ std::string_view type_name(SettingType type) {
       return "enum";
     case SettingType::IntList:
       return "int list";
+    case SettingType::WordList:
+      return "word list";
   }
   fail_internal("settings: unknown type");
 }

@@ -12,10 +12,11 @@
 
 namespace lethe {
 
-enum class SettingType { Int, Float, Bool, String, Enum, IntList };
+enum class SettingType { Int, Float, Bool, String, Enum, IntList, WordList };
 
 /// Value of a setting; an Enum is held as its text.
-using SettingValue = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>>;
+using SettingValue = std::
+    variant<int64_t, double, bool, std::string, std::vector<int64_t>, std::vector<std::string>>;
 
 /// Commands that read settings, as bits: a setting may belong to several.
 using CommandSet = unsigned;
@@ -107,6 +108,11 @@ struct Setting {
 
 /// The row with this canonical name or alias, with '-' or '_'; nullptr where there is none.
 [[nodiscard]] const Setting* find_setting(std::string_view name);
+
+/// True for the types whose flag takes several words.
+[[nodiscard]] constexpr bool is_list(SettingType type) {
+  return type == SettingType::IntList || type == SettingType::WordList;
+}
 
 /// "int", "float", "bool", ...
 [[nodiscard]] std::string_view type_name(SettingType type);

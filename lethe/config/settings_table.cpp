@@ -111,7 +111,8 @@ SettingRow SettingTable::constant(const char* flag,
                                     SettingType::Float,
                                     SettingType::Bool,
                                     SettingType::String,
-                                    SettingType::IntList};
+                                    SettingType::IntList,
+                                    SettingType::WordList};
   SettingRow added = row(flag, kTypes[value.index()], SettingStatus::Constant, help);
   rows_.back().advice = advice;
   rows_.back().get = [value](const RunConfig&) -> std::optional<SettingValue> { return value; };

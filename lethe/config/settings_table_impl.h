@@ -55,9 +55,11 @@ constexpr SettingType type_of() {
     return SettingType::Bool;
   } else if constexpr (std::is_same_v<T, std::string>) {
     return SettingType::String;
-  } else {
-    static_assert(std::is_same_v<T, std::vector<int64_t>>, "no setting type for this member");
+  } else if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
     return SettingType::IntList;
+  } else {
+    static_assert(std::is_same_v<T, std::vector<std::string>>, "no setting type for this member");
+    return SettingType::WordList;
   }
 }
 
@@ -155,6 +157,7 @@ void add_model_settings(SettingTable& t);           // settings_model.cpp
 void add_model_part_settings(SettingTable& t);      // settings_model_parts.cpp
 void add_train_settings(SettingTable& t);           // settings_train.cpp
 void add_checkpoint_settings(SettingTable& t);      // settings_checkpoint.cpp
+void add_recompute_settings(SettingTable& t);       // settings_recompute.cpp
 void add_command_settings(SettingTable& t);         // settings_commands.cpp
 void add_implementation_settings(SettingTable& t);  // settings_implementation.cpp
 void add_not_built_settings(SettingTable& t);       // settings_not_built.cpp

@@ -74,6 +74,8 @@ std::string flag_synopsis(const Setting& row) {
       return fmt::format("--{} X", row.flag);
     case SettingType::IntList:
       return fmt::format("--{} N ...", row.flag);
+    case SettingType::WordList:
+      return fmt::format("--{} NAME ...", row.flag);
     case SettingType::Enum:
       return fmt::format("--{} NAME", row.flag);
     case SettingType::String:

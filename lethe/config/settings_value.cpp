@@ -89,15 +89,28 @@ std::vector<std::string> bracket_entries(std::string text) {
   return entries;
 }
 
+/// The entries of a list that is several words or one text in brackets.
+std::vector<std::string> list_words(const GivenSetting& given) {
+  std::string joined = fmt::format("{}", fmt::join(given.words, " "));
+  if (joined.empty() || (joined.front() != '[' && joined.front() != '(')) return given.words;
+  return bracket_entries(std::move(joined));
+}
+
 std::vector<int64_t> parse_list(const Setting& row, const GivenSetting& given) {
   constexpr const char* kExpected = "integers, as in '0 4 128' or '[0, 4, 128]'";
-  std::string joined = fmt::format("{}", fmt::join(given.words, " "));
-  std::vector<std::string> words = given.words;
-  if (!joined.empty() && (joined.front() == '[' || joined.front() == '('))
-    words = bracket_entries(std::move(joined));
   std::vector<int64_t> list;
-  for (const std::string& word : words) list.push_back(parse_int(row, given, word, kExpected));
+  for (const std::string& word : list_words(given))
+    list.push_back(parse_int(row, given, word, kExpected));
   return list;
+}
+
+/// Words, without the quotes that printed lists have.
+std::vector<std::string> parse_words(const GivenSetting& given) {
+  std::vector<std::string> words = list_words(given);
+  for (std::string& word : words)
+    if (word.size() >= 2 && word.front() == '"' && word.back() == '"')
+      word = word.substr(1, word.size() - 2);
+  return words;
 }
 
 /// A TOML value has a type of its own, which must fit the row's.
@@ -109,13 +122,12 @@ bool form_fits(const Setting& row, const GivenSetting& given) {
     case Form::Number:
       return row.type == SettingType::Int || row.type == SettingType::Float ||
              row.type == SettingType::IntList;
-    case Form::Bool:
-      return row.type == SettingType::Bool;
+    case Form::Bool:  // of a list of words: all or none of them
+      return row.type == SettingType::Bool || row.type == SettingType::WordList;
     case Form::Text:
-      return row.type == SettingType::String || row.type == SettingType::Enum ||
-             row.type == SettingType::IntList;
+      return row.type == SettingType::String || row.type == SettingType::Enum || is_list(row.type);
     case Form::List:
-      return row.type == SettingType::IntList;
+      return is_list(row.type);
   }
   fail_internal("settings: unknown form of a value");
 }
@@ -130,6 +142,8 @@ const char* expected_form(SettingType type) {
       return "true or false, without quotes";
     case SettingType::IntList:
       return "a list of integers";
+    case SettingType::WordList:
+      return "a list of texts in quotes";
     default:
       return "one text in quotes";
   }
@@ -138,6 +152,7 @@ const char* expected_form(SettingType type) {
 SettingValue parse_type(const Setting& row, const GivenSetting& given) {
   if (!form_fits(row, given)) refuse(row, given, expected_form(row.type));
   if (row.type == SettingType::IntList) return parse_list(row, given);
+  if (row.type == SettingType::WordList) return parse_words(given);
   if (given.words.size() != 1) refuse(row, given, "one value");
   switch (row.type) {
     case SettingType::Int:
@@ -196,6 +211,11 @@ std::string value_text(const SettingValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return quoted(*text);
   if (const auto* list = std::get_if<std::vector<int64_t>>(&value))
     return fmt::format("[{}]", fmt::join(*list, ", "));
+  if (const auto* words = std::get_if<std::vector<std::string>>(&value)) {
+    std::vector<std::string> shown;
+    for (const std::string& word : *words) shown.push_back(quoted(word));
+    return fmt::format("[{}]", fmt::join(shown, ", "));
+  }
   if (const auto* real = std::get_if<double>(&value)) return fmt::format("{}", *real);
   if (const auto* whole = std::get_if<int64_t>(&value)) return fmt::format("{}", *whole);
   return std::get<bool>(value) ? "true" : "false";

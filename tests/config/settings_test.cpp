@@ -44,7 +44,7 @@ SettingValue other_value(const Setting& row) {
   const std::optional<SettingValue> value = row.get(built_in_config());
   switch (row.type) {
     case SettingType::Int:
-      return std::get<int64_t>(*value) + 2;
+      return value ? std::get<int64_t>(*value) + 2 : int64_t{2};
     case SettingType::Float:
       return value ? std::get<double>(*value) * 0.5 + 0.25 : 0.25;
     case SettingType::Bool:
@@ -56,6 +56,8 @@ SettingValue other_value(const Setting& row) {
       return (value ? std::get<std::string>(*value) : "") + "x";
     case SettingType::IntList:
       return std::vector<int64_t>{4, 0};
+    case SettingType::WordList:
+      return std::vector<std::string>{row.flag == "save-units" ? "attn" : "moe"};
   }
   return int64_t{0};
 }

@@ -1,0 +1,214 @@
+#include "lethe/config/recompute_rules.h"
+
+#include <algorithm>
+#include <array>
+
+namespace lethe {
+namespace {
+
+using Granularity = RecomputeGranularity;
+using Method = RecomputeMethod;
+
+constexpr const char* kGranularityNames[] = {"none", "full", "selective"};
+constexpr const char* kMethodNames[] = {"none", "uniform", "block"};
+
+const char* name_of(Granularity granularity) {
+  return kGranularityNames[static_cast<size_t>(granularity)];
+}
+
+bool is_full(const RunConfig& c) {
+  return c.recompute.granularity == Granularity::Full;
+}
+
+std::string full_has_method(const RunConfig& c) {
+  if (!is_full(c) || c.recompute.method != Method::None) return "";
+  return "must be uniform or block with recompute_granularity = full, got none; choose one";
+}
+
+std::string method_is_of_full(const RunConfig& c) {
+  const RecomputeConfig& r = c.recompute;
+  if (is_full(c) || r.method == Method::None) return "";
+  return fmt::format("must be none without recompute_granularity = full, got {}; leave it out",
+                     kMethodNames[static_cast<size_t>(r.method)]);
+}
+
+std::string full_has_number(const RunConfig& c) {
+  if (!is_full(c) || c.recompute.num_layers) return "";
+  return "must be given with recompute_granularity = full, got nothing; give 1 or more";
+}
+
+std::string number_is_of_full(const RunConfig& c) {
+  if (is_full(c) || !c.recompute.num_layers) return "";
+  return fmt::format("must not be given with recompute_granularity = {}, got {}; leave it out",
+                     name_of(c.recompute.granularity),
+                     *c.recompute.num_layers);
+}
+
+std::string number_fits(const RunConfig& c) {
+  if (!is_full(c) || !c.recompute.num_layers) return "";
+  const int64_t layers = c.model.num_layers + c.model.num_mtp;
+  if (*c.recompute.num_layers <= layers) return "";
+  return fmt::format("must be <= {}, the layers and MTP blocks of the model, got {}; lower it",
+                     layers,
+                     *c.recompute.num_layers);
+}
+
+std::string counts_something(const RunConfig& c) {
+  const RecomputeConfig& r = c.recompute;
+  if (!r.per_pp_rank || r.num_layers || r.norm_num_layers) return "";
+  return "must have recompute_num_layers or recompute_norm_num_layers to count, got neither; leave "
+         "it out";
+}
+
+std::string modules_are_selective(const RunConfig& c) {
+  const RecomputeConfig& r = c.recompute;
+  if (r.granularity == Granularity::Selective || r.modules == RecomputeConfig{}.modules) return "";
+  return fmt::format("must have recompute_granularity = selective, got {}; give it",
+                     name_of(r.granularity));
+}
+
+std::string mhc_not_in_mlp(const RunConfig& c) {
+  if (!recomputes_module(c.recompute, RecomputeModule::Mlp) || !recomputes_mhc(c.recompute))
+    return "";
+  return "must not have mlp together with mHC recompute, whose parts lie inside it, got both; "
+         "leave "
+         "one of them out";
+}
+
+/// The first flag that asks for parts of layers; nullptr where there is none.
+const char* fine_flag(const RecomputeConfig& r) {
+  if (r.csa_attention) return "--recompute-csa-attention";
+  if (recomputes_mhc(r)) return "--mhc-recompute";
+  if (recomputes_norms(r)) return "--recompute-norm";
+  return nullptr;
+}
+
+std::string layers_are_left(const RunConfig& c) {
+  const RecomputeConfig& r = c.recompute;
+  const char* fine = fine_flag(r);
+  if (!is_full(c) || fine == nullptr || !r.num_layers) return "";
+  const int64_t layers =
+      c.model.num_layers + (r.mtp == MtpSelection::Include ? c.model.num_mtp : 0);
+  if (r.method == Method::Block && *r.num_layers < layers) return "";
+  return fmt::format(
+      "must leave layers to {}, got every one of {} recomputed whole; leave that flag out or give "
+      "block with fewer layers",
+      fine,
+      layers);
+}
+
+std::string output_is_of_csa(const RunConfig& c) {
+  if (!c.recompute.csa_keep_output || c.recompute.csa_attention) return "";
+  return "must have --recompute-csa-attention, whose output it keeps, got it alone; give both";
+}
+
+std::string block_is_of_mhc(const RunConfig& c) {
+  if (c.recompute.mhc_layer_num == 1 || recomputes_mhc(c.recompute)) return "";
+  return fmt::format(
+      "must have --mhc-recompute or mhc in --recompute-modules, got {} without; give one of them",
+      c.recompute.mhc_layer_num);
+}
+
+std::string number_is_of_norm(const RunConfig& c) {
+  const std::optional<int64_t> number = c.recompute.norm_num_layers;
+  if (!number) return "";
+  if (!c.recompute.norm)
+    return fmt::format("must have --recompute-norm, got {} without; give both", *number);
+  if (*number <= c.model.num_layers) return "";
+  return fmt::format("must be <= num_layers = {}, got {}; lower it", c.model.num_layers, *number);
+}
+
+std::string units_have_layers(const RunConfig& c) {
+  if (c.recompute.save.kind == SaveSelection::Kind::Nothing || recomputes_layers(c.recompute))
+    return "";
+  return "must have layers that are recomputed whole, got none; give --recompute-ratio above 0 or "
+         "--recompute-granularity full";
+}
+
+std::string attention_is_not_both(const RunConfig& c) {
+  const SaveSelection& save = c.recompute.save;
+  const bool keeps =
+      save.kind == SaveSelection::Kind::All ||
+      std::find(save.units.begin(), save.units.end(), SaveUnit::Attn) != save.units.end();
+  if (!keeps || !c.recompute.csa_attention) return "";
+  return "must not have attn together with --recompute-csa-attention, got both; one keeps the "
+         "attention, the other drops it";
+}
+
+std::string missing_is_of_units(const RunConfig& c) {
+  if (c.recompute.missing_units == MissingUnits::Error ||
+      c.recompute.save.kind != SaveSelection::Kind::Nothing)
+    return "";
+  return "must have --save-units, got warn without; leave it out";
+}
+
+std::string one_choice_of_layers(const RunConfig& c) {
+  if (!c.recompute.ratio || !is_full(c)) return "";
+  return fmt::format(
+      "must not be given with recompute_granularity = full, which chooses layers too, got {}; give "
+      "one of them",
+      *c.recompute.ratio);
+}
+
+std::string plan_is_alone(const RunConfig& c) {
+  if (!c.recompute.plan_file) return "";
+  RecomputeConfig rest = c.recompute;
+  rest.plan_file.reset();
+  rest.save_plan_file.clear();
+  if (rest == RecomputeConfig{}) return "";
+  return fmt::format(
+      "must be the only setting of recompute, got {} beside others; leave them or the plan out",
+      *c.recompute.plan_file);
+}
+
+constexpr std::array<RunRule, 17> kRules{{
+    {"RC1", "--recompute-method", "full recompute has a method", full_has_method},
+    {"RC2", "--recompute-method", "recompute_method is of full recompute", method_is_of_full},
+    {"RC3", "--recompute-num-layers", "full recompute has a number of layers", full_has_number},
+    {"RC4",
+     "--recompute-num-layers",
+     "recompute_num_layers is of full recompute",
+     number_is_of_full},
+    {"RC5", "--recompute-num-layers", "recompute_num_layers <= layers", number_fits},
+    {"RC6",
+     "--enable-recompute-layers-per-pp-rank",
+     "a number of layers is there to count per rank",
+     counts_something},
+    {"RC7",
+     "--recompute-modules",
+     "recompute_modules are of selective recompute",
+     modules_are_selective},
+    {"RC8", "--recompute-modules", "mlp and mhc are not recomputed together", mhc_not_in_mlp},
+    {"RC9",
+     "--recompute-granularity",
+     "full recompute leaves layers to fine-grained recompute",
+     layers_are_left},
+    {"RC10",
+     "--recompute-csa-keep-output",
+     "recompute_csa_keep_output has recompute_csa_attention",
+     output_is_of_csa},
+    {"RC11", "--mhc-recompute-layer-num", "an mHC block has mHC recompute", block_is_of_mhc},
+    {"RC12",
+     "--recompute-norm-num-layers",
+     "recompute_norm_num_layers has recompute_norm and is <= num_layers",
+     number_is_of_norm},
+    {"RC13", "--save-units", "save units have layers recomputed whole", units_have_layers},
+    {"RC14",
+     "--save-units",
+     "attn is not kept where recompute_csa_attention drops it",
+     attention_is_not_both},
+    {"RC15", "--save-units-missing", "save_units_missing has save units", missing_is_of_units},
+    {"RC16",
+     "--recompute-ratio",
+     "ratio and full recompute are not both given",
+     one_choice_of_layers},
+    {"RC17", "--recompute-plan", "a plan file stands alone", plan_is_alone},
+}};
+
+}  // namespace
+
+std::span<const RunRule> recompute_rules() {
+  return kRules;
+}
+
+}  // namespace lethe

@@ -1,0 +1,126 @@
+#include "lethe/plan/saved_bytes.h"
+
+#include <algorithm>
+
+namespace lethe {
+namespace {
+
+using Id = SubgraphId;
+
+constexpr int64_t kComputingBytes = 4;  // float32 and int32
+
+/// post [T, n] and comb [T, n, n].
+int64_t mixing_elements(int64_t streams, uint8_t out) {
+  return out == 1 ? streams : streams * streams;
+}
+
+int64_t indexer_bytes(const ModelConfig& m, const ActivationSizes& s, uint8_t out) {
+  switch (out) {
+    case 0:
+      return s.tokens * s.chosen_slots * kComputingBytes;
+    case 1:
+      return s.tokens * m.index_heads * m.index_head_dim * s.activation_bytes;
+    case 2:
+      return s.slots * m.index_head_dim * s.activation_bytes;
+    default:
+      return s.tokens * m.index_heads * s.activation_bytes;
+  }
+}
+
+int64_t sparse_bytes(const ModelConfig& m, const ActivationSizes& s, uint8_t out) {
+  if (out == 0) return s.tokens * m.heads * m.head_dim * s.activation_bytes;
+  return s.tokens * (out == 1 ? m.heads : s.chosen_slots) * kComputingBytes;
+}
+
+}  // namespace
+
+int64_t act_bytes(const ModelConfig& m, const ActivationSizes& s, ActId id) {
+  const int64_t a = s.activation_bytes, hidden = s.tokens * m.hidden * a;
+  switch (id.subgraph) {
+    case Id::AttnPre:
+    case Id::MlpPre:
+      return id.out == 0 ? hidden : s.tokens * mixing_elements(m.streams, id.out) * kComputingBytes;
+    case Id::AttnNorm:
+    case Id::Oup:
+    case Id::AttnBda:
+    case Id::MlpNorm:
+    case Id::Moe:
+    case Id::SharedExpert:
+      return hidden;
+    case Id::LayerInput:
+    case Id::AttnPost:
+    case Id::MlpPost:
+    case Id::Layer:
+      return hidden * m.streams;
+    case Id::QUp:
+    case Id::QUpNorm:
+    case Id::QNorm:
+      return s.tokens * m.heads * m.head_dim * a;
+    case Id::Indexer:
+      return indexer_bytes(m, s, id.out);
+    case Id::CompressCast:
+      return s.tokens * m.hidden * kComputingBytes;
+    case Id::Sparse:
+      return sparse_bytes(m, s, id.out);
+    case Id::QDown:
+      return s.tokens * m.q_lora_rank * a;
+    case Id::Kv:
+      return s.tokens * m.head_dim * a;
+    case Id::Compressor:
+      return s.slots * m.head_dim * a;
+    case Id::Router:  // weights and ids of the choice, scores of every expert
+      return s.tokens * (2 * m.experts_per_token + m.num_experts) * kComputingBytes;
+    case Id::Dispatch:
+      return hidden * m.experts_per_token;
+  }
+  return 0;
+}
+
+int64_t inside_bytes(const ModelConfig& m,
+                     const ActivationSizes& s,
+                     const OperatorFacts& facts,
+                     SubgraphId region) {
+  const int64_t a = s.activation_bytes;
+  switch (region) {
+    case Id::AttnPre:
+    case Id::MlpPre:  // the mix and the reciprocal root mean square
+      return s.tokens * (m.mhc_rows() + 1) * kComputingBytes;
+    case Id::QUpNorm:
+      return facts.q_norm_saves_output ? 0 : act_bytes(m, s, {Id::QUp, 0});
+    case Id::Indexer:  // keys and gates of its compressor, both halves
+      return 2 * s.tokens * 2 * m.index_head_dim * a;
+    case Id::Oup:  // behind o-down, and where G5 does not rotate, before it
+      return s.tokens * m.o_groups * m.o_lora_rank * a +
+             (facts.rotates_in_sparse ? 0 : act_bytes(m, s, {Id::Sparse, 0}));
+    default:
+      return 0;
+  }
+}
+
+std::vector<RegionBytes> region_bytes(const ModelConfig& model,
+                                      const ActivationSizes& sizes,
+                                      const OperatorFacts& facts,
+                                      const LayerPlan& layer) {
+  const LayerFlow flow = layer_flow(layer.kind, facts);
+  std::vector<RegionBytes> rows;
+  for (const SubgraphId id : restore_order(layer)) {
+    if (id == Id::Layer) continue;
+    RegionBytes row{.subgraph = id, .inside = inside_bytes(model, sizes, facts, id), .holders = {}};
+    for (const ActId out : layer.find(id)->outputs) {
+      const std::vector<Event> savers = flow.find(out)->backward_readers.events();
+      if (savers.empty()) continue;
+      const bool released = layer.find(out)->keep == Keep::Release;
+      (released ? row.released : row.retained) += act_bytes(model, sizes, out);
+      if (released) continue;
+      for (const Event saver : savers) {
+        const std::string name(node_name(saver));
+        if (std::find(row.holders.begin(), row.holders.end(), name) == row.holders.end())
+          row.holders.push_back(name);
+      }
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace lethe
