@@ -61,12 +61,6 @@ class OpNode final : public torch::autograd::Node {
   bool released_ = false;
 };
 
-bool any_requires_grad(const Tensors& inputs) {
-  for (const at::Tensor& t : inputs)
-    if (t.defined() && t.requires_grad()) return true;
-  return false;
-}
-
 Tensors add_in_handle_order(const BackwardInput& in) {
   at::Tensor sum;
   for (const at::Tensor& g : in.grads)
@@ -84,12 +78,19 @@ void take_any_gradient_dtype(N& node, size_t output) {
 
 }  // namespace
 
+bool will_record(const Tensors& inputs) {
+  if (!at::GradMode::is_enabled()) return false;
+  for (const at::Tensor& t : inputs)
+    if (t.defined() && t.requires_grad()) return true;
+  return false;
+}
+
 void record(const std::string& name,
             const Tensors& inputs,
             const Tensors& outputs,
             const Tensors& saved,
             BackwardFn backward) {
-  if (!at::GradMode::is_enabled() || !any_requires_grad(inputs)) return;
+  if (!will_record(inputs)) return;
   auto node = std::make_shared<OpNode>(name, std::move(backward));
   torch::autograd::edge_list edges;
   edges.reserve(inputs.size());

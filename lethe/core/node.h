@@ -28,6 +28,9 @@ struct BackwardInput {
 /// (spec 3 CR1).
 using BackwardFn = std::function<Tensors(const BackwardInput&)>;
 
+/// Whether record() with these inputs records a node: grad mode is on and one requires a gradient.
+[[nodiscard]] bool will_record(const Tensors& inputs);
+
 /// Makes `outputs` the results of one autograd node with the hand-written gradient `backward`.
 ///
 /// name     shown by profilers and in errors, e.g. "lethe::rms_norm"

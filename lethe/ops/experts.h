@@ -1,5 +1,7 @@
 #pragma once
 
+#include <tuple>
+
 namespace at {
 class Tensor;
 }
@@ -18,8 +20,8 @@ namespace lethe::ops {
 /// limit    SwiGLU clamp, 0 = none
 /// Returns y [T,D] like x, contiguous. Tokens are permuted once, by a stable sort by expert; the k
 /// parts of a token are added in ascending expert id.
-/// Differentiable in x, weights, fc1 and fc2; saves these and the indices and recomputes the rest:
-/// a second fc1 product instead of 2 I k saved values per token. The clamp passes the gradient at
+/// Differentiable in x, weights, fc1 and fc2; saves these, the indices and the fc1 product of every
+/// route (2 I k values per token), and recomputes the activation. The clamp passes the gradient at
 /// equality. An expert without tokens gets a zero gradient. Double backward: error.
 /// Temporaries of the kernel: 4 bytes for each route, and a few tiles per thread.
 /// Throws ShapeError, DtypeError, ConfigError (negative limit); DataError naming the first id out
@@ -33,12 +35,14 @@ at::Tensor experts(const at::Tensor& x,
                    double limit);
 
 namespace reference {
-at::Tensor experts(const at::Tensor& x,
-                   const at::Tensor& weights,
-                   const at::Tensor& indices,
-                   const at::Tensor& fc1,
-                   const at::Tensor& fc2,
-                   double limit);
-}
+/// y and the fc1 product [T*k,2I] of the routes sorted by expert, [0,2I] unless kept.
+std::tuple<at::Tensor, at::Tensor> experts(const at::Tensor& x,
+                                           const at::Tensor& weights,
+                                           const at::Tensor& indices,
+                                           const at::Tensor& fc1,
+                                           const at::Tensor& fc2,
+                                           double limit,
+                                           bool keep_projected);
+}  // namespace reference
 
 }  // namespace lethe::ops

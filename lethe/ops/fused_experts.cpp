@@ -91,9 +91,12 @@ kernels::ExpertMatrices matrices(const at::Tensor& t) {
 
 }  // namespace
 
-at::Tensor fused_experts(const ExpertInput& in) {
-  at::Tensor y = at::zeros(in.x.sizes(), in.x.options());
-  if (in.fc2.numel() == 0) return y;
+ExpertOutput fused_experts(const ExpertInput& in, bool keep_projected) {
+  const int64_t routes = in.indices.defined() ? in.indices.numel() : in.x.size(0);
+  ExpertOutput out{
+      .y = at::zeros(in.x.sizes(), in.x.options()),
+      .projected = at::empty({keep_projected ? routes : 0, 2 * in.fc2.size(-1)}, in.x.options())};
+  if (in.fc2.numel() == 0) return out;
   const Prepared p(in);
   const kernels::Parallel parallel = aten_pool();
   const at::Tensor buffer =
@@ -106,12 +109,14 @@ at::Tensor fused_experts(const ExpertInput& in) {
                             .weights = data_or_null(p.weights),
                             .fc1 = matrices(p.fc1),
                             .fc2 = matrices(p.fc2),
-                            .y = y.data_ptr<float>(),
+                            .y = out.y.data_ptr<float>(),
+                            .projected = keep_projected ? out.projected.data_ptr<float>() : nullptr,
                             .scratch = buffer.data_ptr<float>()});
-  return y;
+  return out;
 }
 
 ExpertGradients fused_experts_backward(const ExpertInput& in,
+                                       const at::Tensor& projected,
                                        const at::Tensor& d_y,
                                        const ExpertNeeds& needed) {
   const auto make = [&](bool wanted, const at::Tensor& like, bool zero) {
@@ -135,6 +140,7 @@ ExpertGradients fused_experts_backward(const ExpertInput& in,
                              .limit = static_cast<float>(in.limit),
                              .x = p.x.const_data_ptr<float>(),
                              .weights = data_or_null(p.weights),
+                             .projected = projected.const_data_ptr<float>(),
                              .fc1 = matrices(p.fc1),
                              .fc2 = matrices(p.fc2),
                              .d_y = dy.const_data_ptr<float>(),

@@ -12,8 +12,14 @@ struct ExpertInput {
   double limit;
 };
 
-/// y [T,D]. Temporaries: the sorted routes (4 bytes for each) and a few tiles per thread.
-at::Tensor fused_experts(const ExpertInput& in);
+/// y [T,D]; projected [routes,2I]: the first product of every sorted route, which backward reads,
+/// or [0,2I] where it is not kept. Temporaries: the sorted routes (4 bytes for each) and a few
+/// tiles per thread.
+struct ExpertOutput {
+  at::Tensor y, projected;
+};
+
+ExpertOutput fused_experts(const ExpertInput& in, bool keep_projected);
 
 /// Which gradients to compute, and these: float32, undefined where not needed.
 struct ExpertNeeds {
@@ -25,6 +31,7 @@ struct ExpertGradients {
 };
 
 ExpertGradients fused_experts_backward(const ExpertInput& in,
+                                       const at::Tensor& projected,
                                        const at::Tensor& d_y,
                                        const ExpertNeeds& needed);
 

@@ -14,6 +14,8 @@
 namespace lethe::ops {
 namespace {
 
+using Outputs = std::tuple<at::Tensor, at::Tensor>;  // y, projected
+
 Fusable fusable("swiglu_mlp");
 
 // The arguments as those of one expert that every token passes.
@@ -36,24 +38,40 @@ void check(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, do
   check_limit("swiglu_mlp", limit);
 }
 
-at::Tensor forward(const at::Tensor& x,
-                   const at::Tensor& fc1,
-                   const at::Tensor& fc2,
-                   double limit) {
+Outputs forward(const at::Tensor& x,
+                const at::Tensor& fc1,
+                const at::Tensor& fc2,
+                double limit,
+                bool keep_projected) {
   check(x, fc1, fc2, limit);
-  if (fusable.runs(x)) return fused_experts(one_expert(x, fc1, fc2, limit));
-  return reference::swiglu_mlp(x, fc1, fc2, limit);
+  if (!fusable.runs(x)) return reference::swiglu_mlp(x, fc1, fc2, limit, keep_projected);
+  const auto [y, projected] = fused_experts(one_expert(x, fc1, fc2, limit), keep_projected);
+  return {y, projected};
 }
 
-at::Tensor meta(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, double limit) {
+Outputs meta(const at::Tensor& x,
+             const at::Tensor& fc1,
+             const at::Tensor& fc2,
+             double limit,
+             bool keep_projected) {
   check(x, fc1, fc2, limit);
-  return at::empty(x.sizes(), x.options());
+  return {at::empty(x.sizes(), x.options()),
+          at::empty({keep_projected ? x.size(0) : 0, fc1.size(0)}, x.options())};
+}
+
+Outputs call(const at::Tensor& x,
+             const at::Tensor& fc1,
+             const at::Tensor& fc2,
+             double limit,
+             bool keep_projected) {
+  using Signature = Outputs(const at::Tensor&, const at::Tensor&, const at::Tensor&, double, bool);
+  return LETHE_OP_HANDLE(swiglu_mlp, Signature).call(x, fc1, fc2, limit, keep_projected);
 }
 
 Tensors backward(const BackwardInput& in, double limit) {
   const at::Tensor &dy = in.grads[0], &x = in.saved[0];
   const at::Tensor fc1 = widen(in.saved[1]), fc2 = widen(in.saved[2]);
-  const at::Tensor projected = at::mm(x, fc1.t());
+  const at::Tensor& projected = in.saved[3];
   at::Tensor dx, d_fc1, d_fc2;
   if (in.needed[2]) d_fc2 = at::mm(dy.t(), swiglu(projected, limit));
   if (in.needed[0] || in.needed[1]) {
@@ -67,32 +85,38 @@ Tensors backward(const BackwardInput& in, double limit) {
 Tensors fused_backward(const BackwardInput& in, double limit) {
   const auto [d_x, d_weights, d_fc1, d_fc2] = fused_experts_backward(
       one_expert(in.saved[0], in.saved[1], in.saved[2], limit),
+      in.saved[3],
       in.grads[0],
       {.x = in.needed[0], .weights = false, .fc1 = in.needed[1], .fc2 = in.needed[2]});
   return {d_x, d_fc1, d_fc2};
 }
 
-at::Tensor autograd(const at::Tensor& x,
-                    const at::Tensor& fc1,
-                    const at::Tensor& fc2,
-                    double limit) {
-  at::Tensor y;
+Outputs autograd(const at::Tensor& x,
+                 const at::Tensor& fc1,
+                 const at::Tensor& fc2,
+                 double limit,
+                 bool keep_projected) {
+  const Tensors inputs{x, fc1, fc2};
+  Outputs out;
   {
+    const bool keep = keep_projected || will_record(inputs);
     const at::AutoDispatchBelowADInplaceOrView below;
-    y = swiglu_mlp(x, fc1, fc2, limit);
+    out = call(x, fc1, fc2, limit, keep);
   }
+  const auto& [y, projected] = out;
   record("lethe::swiglu_mlp",
-         {x, fc1, fc2},
+         inputs,
          {y},
-         {x, fc1, fc2},
+         {x, fc1, fc2, projected},
          [limit, fused = fusable.would_run(x)](const BackwardInput& in) {
            return fused ? fused_backward(in, limit) : backward(in, limit);
          });
-  return y;
+  return out;
 }
 
 LETHE_REGISTER_OP(swiglu_mlp,
-                  "swiglu_mlp(Tensor x, Tensor fc1, Tensor fc2, float limit) -> Tensor",
+                  "swiglu_mlp(Tensor x, Tensor fc1, Tensor fc2, float limit, bool "
+                  "keep_projected=False) -> (Tensor y, Tensor projected)",
                   forward,
                   meta,
                   autograd)
@@ -103,10 +127,7 @@ at::Tensor swiglu_mlp(const at::Tensor& x,
                       const at::Tensor& fc1,
                       const at::Tensor& fc2,
                       double limit) {
-  return LETHE_OP_HANDLE(
-             swiglu_mlp,
-             at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, double))
-      .call(x, fc1, fc2, limit);
+  return std::get<0>(call(x, fc1, fc2, limit, /*keep_projected=*/false));
 }
 
 }  // namespace lethe::ops

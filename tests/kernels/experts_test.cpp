@@ -88,18 +88,23 @@ Inputs inputs(const Shape& s, float limit = 1, unsigned seed = 1) {
 }
 
 struct Results {
-  Floats y, d_x, d_weights, d_fc1, d_fc2;
+  Floats y, projected, d_x, d_weights, d_fc1, d_fc2;
 
   [[nodiscard]] std::vector<std::pair<const char*, const Floats*>> all() const {
-    return {
-        {"y", &y}, {"d_x", &d_x}, {"d_weights", &d_weights}, {"d_fc1", &d_fc1}, {"d_fc2", &d_fc2}};
+    return {{"y", &y},
+            {"projected", &projected},
+            {"d_x", &d_x},
+            {"d_weights", &d_weights},
+            {"d_fc1", &d_fc1},
+            {"d_fc2", &d_fc2}};
   }
 };
 
-ExpertsForward forward_arguments(const Inputs& in, Floats& y, Floats& scratch, int threads) {
+ExpertsForward forward_arguments(const Inputs& in, Results& out, Floats& scratch, int threads) {
   const ExpertSizes sizes{in.shape.width, in.shape.inner};
   scratch.assign(at(experts_forward_scratch({sizes, threads})), NAN);
-  y.assign(in.x.size(), 0);
+  out.y.assign(in.x.size(), 0);
+  out.projected.assign(in.indices.size() * at(2 * in.shape.inner), NAN);
   return {.parallel = {},
           .routes = in.routes(),
           .sizes = sizes,
@@ -108,7 +113,8 @@ ExpertsForward forward_arguments(const Inputs& in, Floats& y, Floats& scratch, i
           .weights = in.weights.data(),
           .fc1 = {in.fc1.data(), nullptr},
           .fc2 = {in.fc2.data(), nullptr},
-          .y = y.data(),
+          .y = out.y.data(),
+          .projected = out.projected.data(),
           .scratch = scratch.data()};
 }
 
@@ -125,6 +131,7 @@ ExpertsBackward backward_arguments(const Inputs& in, Results& out, Floats& scrat
           .limit = in.limit,
           .x = in.x.data(),
           .weights = in.weights.data(),
+          .projected = out.projected.data(),
           .fc1 = {in.fc1.data(), nullptr},
           .fc2 = {in.fc2.data(), nullptr},
           .d_y = in.d_y.data(),
@@ -138,7 +145,7 @@ ExpertsBackward backward_arguments(const Inputs& in, Results& out, Floats& scrat
 Results run(const Inputs& in, int threads = 1) {
   Results out;
   Floats scratch;
-  ExpertsForward forward = forward_arguments(in, out.y, scratch, threads);
+  ExpertsForward forward = forward_arguments(in, out, scratch, threads);
   forward.parallel = test::threads_of(threads);
   experts_forward(forward);
   ExpertsBackward backward = backward_arguments(in, out, scratch, threads);
@@ -285,7 +292,7 @@ TEST(ExpertsKernel, WithoutRoutesEveryTokenPassesTheOneExpert) {
     const Results routed = run(in);
     Results plain = routed;
     Floats scratch;
-    ExpertsForward forward = forward_arguments(in, plain.y, scratch, 1);
+    ExpertsForward forward = forward_arguments(in, plain, scratch, 1);
     forward.routes.order = nullptr;
     forward.weights = nullptr;
     experts_forward(forward);
@@ -316,7 +323,7 @@ TEST(ExpertsKernel, NarrowWeightsAreThoseOfTheirWidenedBits) {
     const Results wide = run(in);
     Results out = wide;
     Floats scratch;
-    ExpertsForward forward = forward_arguments(in, out.y, scratch, 1);
+    ExpertsForward forward = forward_arguments(in, out, scratch, 1);
     forward.fc1 = {nullptr, fc1.data()};
     forward.fc2 = {nullptr, fc2.data()};
     experts_forward(forward);

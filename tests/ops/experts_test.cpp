@@ -304,7 +304,8 @@ std::pair<int64_t, int64_t> temporary_bytes(int64_t tokens) {
   reset_peak();
   const int64_t before = bytes().live;
   const at::Tensor y = run(in, indices, 1);
-  const int64_t forward = bytes().peak - before - rows - routes;
+  const int64_t saved = tokens * c.k * 2 * c.inner * 4;
+  const int64_t forward = bytes().peak - before - rows - routes - saved;
   reset_peak();
   const int64_t between = bytes().live;
   const auto g = gradients(y, in, dy);

@@ -52,7 +52,8 @@ struct ExpertSizes {
 ///   [gate; up] = x[token] fc1[e]^T
 /// x, y [T,D] contiguous, y zeroed by the caller; weights [T,choices] or nullptr for 1; fc1
 /// [experts,2I,D], fc2 [experts,D,I]; limit 0: no clamp. scratch: as many floats as
-/// experts_forward_scratch says. Bits depend neither on threads nor on scratch sizes.
+/// experts_forward_scratch says. projected [begins[experts],2I] receives [gate; up] of every row,
+/// which backward reads; nullptr: not needed. Bits depend neither on threads nor on scratch sizes.
 struct ExpertsForward {
   Parallel parallel;
   ExpertRoutes routes;
@@ -62,12 +63,13 @@ struct ExpertsForward {
   const float* weights;
   ExpertMatrices fc1, fc2;
   float* y;
+  float* projected;
   float* scratch;
 };
 
 void experts_forward(const ExpertsForward& a);
 
-/// The gradients of experts_forward, from x and the weights alone; nullptr: not needed.
+/// The gradients of experts_forward, from its operands and `projected`; nullptr: not needed.
 /// d_y, d_x [T,D], d_x zeroed by the caller; d_weights [T,choices], d_fc1 and d_fc2 like fc1 and
 /// fc2 in float32, every element written: zeros for an expert without rows. Parts of a token are
 /// added in ascending expert, sums over tokens run in ascending rows.
@@ -78,6 +80,7 @@ struct ExpertsBackward {
   float limit;
   const float* x;
   const float* weights;
+  const float* projected;
   ExpertMatrices fc1, fc2;
   const float* d_y;
   float *d_x, *d_weights, *d_fc1, *d_fc2;

@@ -102,15 +102,17 @@ struct Slices {
   }
 };
 
-/// Columns of the rows' tokens as panels: out [panel][columns][kTileColumns], 0 where no row is.
-/// source [T, width].
-struct TokenColumns {
-  const float* source;
+/// Columns [begin, begin + columns) of a matrix of `width` columns.
+template <class Float>
+struct Columns {
+  Float* data;
   int64_t width, begin, columns;
+
+  LETHE_INLINE Float* row(int64_t i) const { return data + i * width + begin; }
 };
 
-inline void gather_lanes(const TokenColumns& from, const float* const (&rows)[kLanes], float* out) {
-  for_vectors(from.columns, [&](int64_t i, int64_t count) {
+inline void gather_lanes(const float* const (&rows)[kLanes], int64_t columns, float* out) {
+  for_vectors(columns, [&](int64_t i, int64_t count) {
     Vec v[kLanes];
 #pragma GCC unroll 16
     for (int t = 0; t < kLanes; ++t) v[t] = rows[t] == nullptr ? Vec{} : get(rows[t] + i, count);
@@ -124,54 +126,76 @@ inline void gather_lanes(const TokenColumns& from, const float* const (&rows)[kL
   });
 }
 
-inline void gather(const ExpertRoutes& routes,
-                   const ExpertTile& tile,
-                   const TokenColumns& from,
-                   float* out) {
+/// Columns of the tile's rows as panels: out [panel][columns][kTileColumns], 0 where no row is. Row
+/// r of the tile is row row_of(r) of the matrix.
+template <class RowOf>
+inline void gather_rows(const ExpertTile& tile,
+                        const Columns<const float>& from,
+                        RowOf&& row_of,
+                        float* out) {
   for (int64_t row = 0; row < panels_of(tile) * kTileColumns; row += kLanes) {
     const float* rows[kLanes];
     for (int64_t t = 0; t < kLanes; ++t)
-      rows[t] = row + t < tile.rows
-                    ? from.source + token_of(routes, tile.begin + row + t) * from.width + from.begin
-                    : nullptr;
+      rows[t] = row + t < tile.rows ? from.row(row_of(row + t)) : nullptr;
     float* panel = out + row / kTileColumns * from.columns * kTileColumns;
-    gather_lanes(from, rows, panel + row % kTileColumns);
+    gather_lanes(rows, from.columns, panel + row % kTileColumns);
   }
 }
 
-/// to[token][begin ..] += panel [columns][kTileColumns], for the rows of one panel.
-struct ColumnSums {
-  float* to;
-  int64_t width, begin, columns;
-};
+/// The same of the rows' tokens: from [T, width].
+inline void gather_tokens(const ExpertRoutes& routes,
+                          const ExpertTile& tile,
+                          const Columns<const float>& from,
+                          float* out) {
+  gather_rows(
+      tile, from, [&](int64_t r) { return token_of(routes, tile.begin + r); }, out);
+}
 
-inline void scatter_add(const ExpertRoutes& routes,
-                        const ExpertTile& tile,
-                        int64_t panel,
-                        const float* sums,
-                        const ColumnSums& out) {
-  const int64_t begin = panel * kTileColumns;
-  for (int64_t t = 0; t < kTileColumns && begin + t < tile.rows; t += kLanes) {
-    const int64_t left = tile.rows - begin - t, lanes = left < kLanes ? left : kLanes;
-    float* rows[kLanes];
+/// Up to kLanes rows, columns [0, columns): = or += the turned lanes of a panel.
+template <bool Add>
+LETHE_INLINE void scatter_lanes(const float* panel,
+                                int64_t columns,
+                                float* const (&rows)[kLanes],
+                                int64_t lanes) {
+  for_vectors(columns, [&](int64_t i, int64_t count) {
+    Vec v[kLanes];
+#pragma GCC unroll 16
+    for (int j = 0; j < kLanes; ++j)
+      v[j] = j < count ? load(panel + (i + j) * kTileColumns) : Vec{};
+    transpose_registers(v);
+    if (count == kLanes && lanes == kLanes) {
+#pragma GCC unroll 16
+      for (int lane = 0; lane < kLanes; ++lane)
+        store(rows[lane] + i, Add ? load(rows[lane] + i) + v[lane] : v[lane]);
+      return;
+    }
     for (int64_t lane = 0; lane < lanes; ++lane)
-      rows[lane] = out.to + token_of(routes, tile.begin + begin + t + lane) * out.width + out.begin;
-    for_vectors(out.columns, [&](int64_t i, int64_t count) {
-      Vec v[kLanes];
-#pragma GCC unroll 16
-      for (int j = 0; j < kLanes; ++j)
-        v[j] = j < count ? load(sums + (i + j) * kTileColumns + t) : Vec{};
-      transpose_registers(v);
-      if (count == kLanes && lanes == kLanes) {
-#pragma GCC unroll 16
-        for (int lane = 0; lane < kLanes; ++lane)
-          store(rows[lane] + i, load(rows[lane] + i) + v[lane]);
-        return;
-      }
-      for (int64_t lane = 0; lane < lanes; ++lane)
-        put(rows[lane] + i, get(rows[lane] + i, count) + v[lane], count);
-    });
+      put(rows[lane] + i, Add ? get(rows[lane] + i, count) + v[lane] : v[lane], count);
+  });
+}
+
+/// Columns of the matrix's rows row_of(r) = or += panels [panel][columns][kTileColumns], for the
+/// rows r of the tile.
+template <bool Add, class RowOf>
+inline void scatter_rows(const ExpertTile& tile,
+                         const float* panels,
+                         const Columns<float>& to,
+                         RowOf&& row_of) {
+  for (int64_t row = 0; row < tile.rows; row += kLanes) {
+    const int64_t left = tile.rows - row, lanes = left < kLanes ? left : kLanes;
+    float* rows[kLanes];
+    for (int64_t lane = 0; lane < lanes; ++lane) rows[lane] = to.row(row_of(row + lane));
+    const float* panel = panels + row / kTileColumns * to.columns * kTileColumns;
+    scatter_lanes<Add>(panel + row % kTileColumns, to.columns, rows, lanes);
   }
+}
+
+/// to[token of the row] += panels, as above; to [T, width].
+inline void add_to_tokens(const ExpertRoutes& routes,
+                          const ExpertTile& tile,
+                          const float* panels,
+                          const Columns<float>& to) {
+  scatter_rows<true>(tile, panels, to, [&](int64_t r) { return token_of(routes, tile.begin + r); });
 }
 
 /// out [panel][rows][kTileColumns] = some rows of a left operand of K columns times the panels.

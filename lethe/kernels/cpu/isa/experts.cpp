@@ -42,6 +42,18 @@ void activate(const Activate& a, const float* weights, Vec bound) {
     }
 }
 
+// Columns [begin, begin + columns) of the first product, from its panels.
+void keep_projected(const ExpertsForward& a,
+                    const ExpertTile& tile,
+                    const float* panels,
+                    int64_t begin,
+                    int64_t columns) {
+  scatter_rows<false>(
+      tile, panels, {a.projected, 2 * a.sizes.inner, begin, columns}, [&](int64_t r) {
+        return tile.begin + r;
+      });
+}
+
 // The activations of one tile: out [panel][I][kTileColumns].
 void activate_tile(const ExpertsForward& a, const ExpertTile& tile, float* scratch, float* out) {
   const auto [width, inner] = a.sizes;
@@ -50,12 +62,16 @@ void activate_tile(const ExpertsForward& a, const ExpertTile& tile, float* scrat
         *buffer = up + sizes.gate;
   float weights[kExpertTile];
   read_weights(a.routes, tile, a.weights, weights);
-  gather(a.routes, tile, {a.x, width, 0, width}, tokens);
+  gather_tokens(a.routes, tile, {a.x, width, 0, width}, tokens);
   const WeightMatrix fc1 = matrix_of(a.fc1, tile.expert, 2 * inner, width);
   for_chunks(inner, [&](int64_t i, int64_t rows) {
     const int64_t panel = rows * kTileColumns;
     multiply_rows(tile, fc1, i, {rows, width, tokens, gate}, buffer);
     multiply_rows(tile, fc1, inner + i, {rows, width, tokens, up}, buffer);
+    if (a.projected != nullptr) {
+      keep_projected(a, tile, gate, i, rows);
+      keep_projected(a, tile, up, inner + i, rows);
+    }
     for (int64_t p = 0; p < panels_of(tile); ++p)
       activate({gate + p * panel, up + p * panel, rows, out + (p * inner + i) * kTileColumns},
                weights + p * kTileColumns,
@@ -84,12 +100,7 @@ void add_y(const Slice& s) {
       pack_rows_of(fc2, {s.begin, s.columns, k, depth}, buffer);
     });
     weights.multiply(tile, {s.columns, inner, s.window + i * tile_floats(s.a.sizes), sums});
-    for (int64_t p = 0; p < panels_of(tile); ++p)
-      scatter_add(s.a.routes,
-                  tile,
-                  p,
-                  sums + p * s.columns * kTileColumns,
-                  {s.a.y, width, s.begin, s.columns});
+    add_to_tokens(s.a.routes, tile, sums, {s.a.y, width, s.begin, s.columns});
   }
 }
 

@@ -37,7 +37,7 @@ struct Scratch {
         packed(PackedSlice::floats(2 * sizes.inner)) {}
 
   [[nodiscard]] int64_t floats() const {
-    const int64_t first = tokens + 3 * chunk + block;
+    const int64_t d_z = tokens + block, first = d_z > 3 * chunk ? d_z : 3 * chunk;
     const int64_t second = packed + kExpertTile * kMostSlice;
     return first > second ? first : second;
   }
@@ -92,7 +92,7 @@ void multiply_d_z(const ExpertsBackward& a,
                   const Activations& out) {
   const auto [width, inner] = a.sizes;
   float *d_y = scratch, *buffer = d_y + Scratch(a.sizes).tokens;
-  gather(a.routes, tile, {a.d_y, width, 0, width}, d_y);
+  gather_tokens(a.routes, tile, {a.d_y, width, 0, width}, d_y);
   const WeightMatrix fc2 = matrix_of(a.fc2, tile.expert, width, inner);
   for_chunks(inner, [&](int64_t i, int64_t rows) {
     multiply_columns(tile, fc2, i, {rows, width, d_y, out.z + i * kExpertTile}, buffer);
@@ -104,22 +104,19 @@ void differentiate_tile(const ExpertsBackward& a,
                         const ExpertTile& tile,
                         float* scratch,
                         const Activations& out) {
-  const auto [width, inner] = a.sizes;
-  const Scratch sizes(a.sizes);
-  float *x = scratch, *gate = x + sizes.tokens, *up = gate + sizes.chunk, *z = up + sizes.chunk,
-        *buffer = z + sizes.chunk;
+  const int64_t inner = a.sizes.inner, chunk = Scratch(a.sizes).chunk;
+  float *gate = scratch, *up = gate + chunk, *z = up + chunk;
   float weights[kExpertTile], d_weights[kExpertTile] = {};
   read_weights(a.routes, tile, a.weights, weights);
   if (a.d_x != nullptr || a.d_fc1 != nullptr || a.d_weights != nullptr)
     multiply_d_z(a, tile, scratch, out);
   else
     std::memset(out.z, 0, static_cast<size_t>(kExpertTile * inner) * sizeof(float));
-  gather(a.routes, tile, {a.x, width, 0, width}, x);
-  const WeightMatrix fc1 = matrix_of(a.fc1, tile.expert, 2 * inner, width);
+  const auto same = [&](int64_t r) { return tile.begin + r; };
   for_chunks(inner, [&](int64_t i, int64_t rows) {
     const int64_t panel = rows * kTileColumns;
-    multiply_rows(tile, fc1, i, {rows, width, x, gate}, buffer);
-    multiply_rows(tile, fc1, inner + i, {rows, width, x, up}, buffer);
+    gather_rows(tile, {a.projected, 2 * inner, i, rows}, same, gate);
+    gather_rows(tile, {a.projected, 2 * inner, inner + i, rows}, same, up);
     for (int64_t p = 0; p < panels_of(tile); ++p) {
       float* d_gate = out.d_projected + (2 * p * inner + i) * kTileColumns;
       differentiate({rows,
@@ -170,12 +167,7 @@ void add_d_x(const Slice& s) {
       columns_of(fc1, {k, depth, s.begin, s.columns}, buffer);
     });
     weights.multiply(tile, {s.columns, length, in.d_projected, sums});
-    for (int64_t p = 0; p < panels_of(tile); ++p)
-      scatter_add(a.routes,
-                  tile,
-                  p,
-                  sums + p * s.columns * kTileColumns,
-                  {a.d_x, width, s.begin, s.columns});
+    add_to_tokens(a.routes, tile, sums, {a.d_x, width, s.begin, s.columns});
   });
 }
 
@@ -214,7 +206,7 @@ void add_d_fc1(const Slice& s) {
 void add_d_fc2(const Slice& s) {
   const auto [width, inner] = s.a.sizes;
   s.for_tiles([&](const ExpertTile& tile, const Activations& in) {
-    gather(s.a.routes, tile, {s.a.d_y, width, s.begin, s.columns}, s.scratch);
+    gather_tokens(s.a.routes, tile, {s.a.d_y, width, s.begin, s.columns}, s.scratch);
     sum_tokens({.tokens = tile.rows,
                 .rows = s.columns,
                 .columns = inner,
