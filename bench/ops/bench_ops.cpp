@@ -10,13 +10,13 @@
 #include "bench/ops/op_case.h"
 #include "bench/ops/studies.h"
 #include "bench/support/machine.h"
+#include "bench/support/program.h"
 #include <CLI/CLI.hpp>
 #include <benchmark/benchmark.h>
 
 #include <ATen/Parallel.h>
 
 #include "lethe/ops/implementation.h"
-#include "lethe/train/runtime.h"
 
 namespace {
 
@@ -32,6 +32,7 @@ struct Options {
 };
 
 Options parse(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);  // takes its own flags out
   Options o;
   CLI::App app("Operators against the peaks of this machine. Also takes --benchmark_... flags.");
   app.add_option("--threads", o.threads, "0 = as many as LibTorch chooses");
@@ -40,11 +41,7 @@ Options parse(int argc, char** argv) {
   app.add_option("--config", o.config, "config.json of the benchmark model");
   app.add_flag("--quick", o.quick, "shorter sequences, one iteration: a look, no figures");
   app.add_flag("--no-studies", o.no_studies, "the operator table alone");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error));
-  }
+  lethe::bench::parse_or_exit(app, argc, argv);
   return o;
 }
 
@@ -155,17 +152,5 @@ void run(const Options& o) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  lethe::wait_passively(argv);
-  try {
-    benchmark::Initialize(&argc, argv);  // takes its own flags out
-    const Options options = parse(argc, argv);
-    lethe::RunConfig config;
-    config.threads = options.threads;
-    lethe::prepare_runtime(config, /*float64=*/false);
-    run(options);
-  } catch (const std::exception& error) {
-    std::cerr << "bench_ops: " << error.what() << "\n";
-    return 1;
-  }
-  return 0;
+  return lethe::bench::run_program("bench_ops", argc, argv, parse, run);
 }

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "bench/support/op_profile.h"
+#include "bench/support/program.h"
 #include "bench/support/resident.h"
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -26,7 +27,6 @@
 #include "lethe/model/init.h"
 #include "lethe/ops/implementation.h"
 #include "lethe/train/model_folder.h"
-#include "lethe/train/runtime.h"
 #include "lethe/train/step.h"
 
 namespace {
@@ -59,11 +59,7 @@ Options parse(int argc, char** argv) {
   app.add_flag("--profile", o.profile, "also print the time by operator and autograd node");
   app.add_flag(
       "--serve", o.serve, "step whenever standard input says so (bench/peers/peer_step.py)");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error));
-  }
+  lethe::bench::parse_or_exit(app, argc, argv);
   return o;
 }
 
@@ -240,16 +236,5 @@ void run(const Options& o) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  lethe::wait_passively(argv);
-  try {
-    const Options options = parse(argc, argv);
-    lethe::RunConfig config;
-    config.threads = options.threads;
-    lethe::prepare_runtime(config, /*float64=*/false);
-    run(options);
-  } catch (const std::exception& error) {
-    std::cerr << "lethe_step: " << error.what() << "\n";
-    return 1;
-  }
-  return 0;
+  return lethe::bench::run_program("lethe_step", argc, argv, parse, run);
 }

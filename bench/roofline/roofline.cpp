@@ -10,6 +10,7 @@
 
 #include "bench/support/machine.h"
 #include "bench/support/peaks.h"
+#include "bench/support/program.h"
 #include "bench/support/step_work.h"
 #include "bench/support/table.h"
 #include <CLI/CLI.hpp>
@@ -22,7 +23,6 @@
 #include "lethe/config/hub_config.h"
 #include "lethe/config/validate.h"
 #include "lethe/io/atomic_file.h"
-#include "lethe/train/runtime.h"
 
 namespace {
 
@@ -48,11 +48,7 @@ Options parse(int argc, char** argv) {
   app.add_option("--step-seconds", o.step_seconds, "measured time of a step, for its shares");
   app.add_option("--out", o.out, "file to which the table is appended as Markdown");
   app.add_flag("--json", o.json, "print one JSON line with the sums instead of the table");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error));
-  }
+  lethe::bench::parse_or_exit(app, argc, argv);
   return o;
 }
 
@@ -173,16 +169,5 @@ void run(const Options& o) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  lethe::wait_passively(argv);
-  try {
-    const Options options = parse(argc, argv);
-    lethe::RunConfig config;
-    config.threads = options.threads;
-    lethe::prepare_runtime(config, /*float64=*/false);
-    run(options);
-  } catch (const std::exception& error) {
-    std::cerr << "roofline: " << error.what() << "\n";
-    return 1;
-  }
-  return 0;
+  return lethe::bench::run_program("roofline", argc, argv, parse, run);
 }
