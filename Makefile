@@ -2,22 +2,24 @@
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 OUTPUT ?= out/train
 KILLS ?= 60
+SECONDS_EACH ?= 120
 PEERS ?= 1
 BENCH_OUTPUT ?= out/bench
 
-.PHONY: help configure build train test soak bench format docs clean
+.PHONY: help configure build train test soak fuzz bench format docs clean
 
 help:
 	@echo "make build    set up the machine once (./bootstrap) and build the program, build/bin/lethe"
 	@echo "make train    build, then train the recipe tiny on examples/data into OUTPUT=$(OUTPUT)"
 	@echo "make test     build the program and its tests, then run every test"
 	@echo "make soak     build, then kill and resume a run KILLS=$(KILLS) times and check that nothing is lost"
+	@echo "make fuzz     build the fuzzers and run each for SECONDS_EACH=$(SECONDS_EACH) from a new seed"
 	@echo "make bench    operators against this machine's peaks, and the whole step against its peers, into $(BENCH_OUTPUT);"
 	@echo "              about an hour on two idle cores; PEERS=0: without the peers (no download, minutes)"
 	@echo "make format   format the C++ sources (clang-format-14)"
 	@echo "make docs     write docs/reference from the program's own tables"
 	@echo "make clean    remove the build folders; .venv and out/ stay"
-	@echo "Variables: JOBS=$(JOBS)  OUTPUT=$(OUTPUT)  KILLS=$(KILLS)  PEERS=$(PEERS)  BENCH_OUTPUT=$(BENCH_OUTPUT)  LETHE_TORCH_ROOT=DIR (a LibTorch to use as it is)"
+	@echo "Variables: JOBS=$(JOBS)  OUTPUT=$(OUTPUT)  KILLS=$(KILLS)  SECONDS_EACH=$(SECONDS_EACH)  PEERS=$(PEERS)  BENCH_OUTPUT=$(BENCH_OUTPUT)  LETHE_TORCH_ROOT=DIR (a LibTorch to use as it is)"
 
 configure:
 	@./bootstrap $(BOOTSTRAP_OPTIONS)
@@ -38,6 +40,13 @@ test: configure
 
 soak: build
 	@LETHE_PROGRAM=build/bin/lethe PYTHONDONTWRITEBYTECODE=1 python3 tests/soak/kill_test.py --kills $(KILLS)
+
+# The suite's runs have a fixed seed and twenty seconds each.
+fuzz: configure
+	@cmake --build --preset dev --target fuzz --parallel $(JOBS)
+	@cd build/fuzz && for corpus in ../../tests/fuzz/corpus/*; do name=$$(basename $$corpus); echo "== $$name"; \
+	  ASAN_OPTIONS=detect_leaks=0 ./$$name -max_total_time=$(SECONDS_EACH) -max_len=4096 -timeout=10 -verbosity=0 \
+	    -print_final_stats=1 $$name-corpus $$corpus || exit 1; done
 
 # Each result begins a new file: a table belongs to one run on one machine.
 bench:

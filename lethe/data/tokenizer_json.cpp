@@ -336,6 +336,10 @@ json parse(std::string_view text, const std::string& path) {
         path,
         error.byte,
         error.what());
+  } catch (const json::exception& error) {  // a number that no double holds
+    fail<DataError>("{} [E-TOK-JSON]: the file must be JSON, got '{}'; is it a tokenizer.json?",
+                    path,
+                    error.what());
   }
 }
 

@@ -324,6 +324,7 @@ TEST(TokenizerFile, WhatIsNotJsonIsRefused) {
   const auto from = [](std::string text) { Tokenizer::from_json(text, "t.json"); };
   expect_error<DataError>([&] { from("{\"model\": "); }, {"t.json: byte 11 [E-TOK-JSON]"});
   expect_error<DataError>([&] { from(std::string("{}\0", 3)); }, {"t.json: byte 2 [E-TOK-JSON]"});
+  expect_error<DataError>([&] { from("{\"version\": 1e999}"); }, {"t.json [E-TOK-JSON]", "1e999"});
   expect_error<DataError>([&] { from("[]"); }, {"t.json: the file [E-TOK-KEY]", "object"});
 }
 
