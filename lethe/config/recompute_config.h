@@ -31,6 +31,11 @@ enum class RecomputeModule : uint8_t {
 /// Whether MTP blocks take part in recompute (spec 3 7.2); Skip is the behaviour of seed 000.
 enum class MtpSelection : uint8_t { Include, Skip };
 
+/// What the runtime verifies (spec 3 4.5). Checked: every replay gives the shapes and values of
+/// forward, draws no random numbers that it did not say, happens once, and leaves nothing behind.
+/// Bitwise asks for the hashes of values by name; the engine compares them under Checked too.
+enum class PlanChecks : uint8_t { Off, Checked, Bitwise };
+
 /// A save unit of which no name resolves in the model (spec 3 R6.9).
 enum class MissingUnits : uint8_t { Error, Warn };
 
@@ -57,7 +62,10 @@ struct RecomputeConfig {
   SaveSelection save;
   MissingUnits missing_units = MissingUnits::Error;
   std::optional<std::string> plan_file;  // read instead of all of the above
-  std::string save_plan_file;            // empty = none
+  // What a run writes and verifies, whatever it recomputes.
+  std::string save_plan_file;  // empty = none
+  PlanChecks checks = PlanChecks::Off;
+  bool stats = false;  // a line per region and step
   bool operator==(const RecomputeConfig&) const = default;
 };
 
@@ -75,6 +83,9 @@ struct RecomputeConfig {
 
 /// --recompute-norm, or its module.
 [[nodiscard]] bool recomputes_norms(const RecomputeConfig& config);
+
+/// Something is asked to be recomputed, by a flag or a plan file.
+[[nodiscard]] bool recomputes_anything(const RecomputeConfig& config);
 
 /// Whole layers are recomputed, by granularity or by ratio.
 [[nodiscard]] bool recomputes_layers(const RecomputeConfig& config);

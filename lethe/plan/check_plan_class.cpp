@@ -147,13 +147,13 @@ class ActCheck {
 
 void check_region_flags(const RegionRule& rule, const RegionShape& shape, PlanFindings& found) {
   const std::string_view name = subgraph_name(rule.subgraph);
-  if (shape.has_collective && (!rule.has_collective || rule.stop == EarlyStop::On))
+  if (shape.has_collective && (!rule.has_collective || rule.stop == ReplayStop::On))
     found.add("SC7",
               "region '{}' has a collective and must say so and stop early off or after it, got "
               "has_collective = {}, stop = {}; ranks would wait for each other",
               name,
               rule.has_collective,
-              rule.stop == EarlyStop::On ? "on" : "given");
+              rule.stop == ReplayStop::On ? "on" : "given");
   if (shape.has_rng && !rule.has_rng)
     found.add("SC8",
               "region '{}' draws random numbers and must have has_rng, got false; a replay would "

@@ -85,7 +85,7 @@ class PlanMaker {
     rule.outputs = shape.outputs;
     rule.has_collective = shape.has_collective;
     rule.has_rng = shape.has_rng;
-    if (shape.has_collective) rule.stop = EarlyStop::AfterLastCollective;
+    if (shape.has_collective) rule.stop = ReplayStop::AfterLastCollective;
   }
 
   void add_act(const Activation& act) {

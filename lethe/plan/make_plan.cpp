@@ -40,7 +40,9 @@ class Maker {
     if (recomputes_module(config_, RecomputeModule::Mlp))
       refuse(modules, "mlp", "every layer of DeepSeek-V4 has experts; name moe");
     if (recomputes_module(config_, RecomputeModule::MoeAct))
-      refuse(modules, "moe_act", "the operator of the experts saves no activation; leave it out");
+      refuse(modules,
+             "moe_act",
+             "the operator of the experts never saves the result of the activation; leave it out");
     if (config_.vision_ratio.value_or(0) > 0)
       refuse("--vision-recompute-ratio",
              fmt::format("{}", *config_.vision_ratio),
@@ -166,6 +168,7 @@ class Maker {
   RecomputePlan collect() const {
     RecomputePlan plan;
     plan.mtp = config_.mtp;
+    plan.checks = config_.checks;
     plan.mhc_block = static_cast<uint32_t>(config_.mhc_layer_num);
     if (config_.method == RecomputeMethod::Uniform)
       plan.full_chunk = static_cast<uint32_t>(config_.num_layers.value_or(1));

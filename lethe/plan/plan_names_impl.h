@@ -24,10 +24,10 @@ inline constexpr Words<Keep, 4> kKeepWords{
 inline constexpr Words<Trigger::Kind, 3> kTriggerWords{{{Trigger::Kind::Pull, "pull"},
                                                         {Trigger::Kind::OnGradOf, "on_grad_of"},
                                                         {Trigger::Kind::Explicit, "explicit"}}};
-inline constexpr Words<EarlyStop, 3> kStopWords{
-    {{EarlyStop::On, "on"},
-     {EarlyStop::Off, "off"},
-     {EarlyStop::AfterLastCollective, "after_last_collective"}}};
+inline constexpr Words<ReplayStop, 3> kStopWords{
+    {{ReplayStop::On, "on"},
+     {ReplayStop::Off, "off"},
+     {ReplayStop::AfterLastCollective, "after_last_collective"}}};
 inline constexpr Words<RecomputeMode, 2> kModeWords{
     {{RecomputeMode::Engine, "engine"}, {RecomputeMode::Reentrant, "reentrant"}}};
 inline constexpr Words<PlanChecks, 3> kCheckWords{

@@ -1,27 +1,37 @@
 #include "lethe/plan/plan_report.h"
 
+#include <algorithm>
+
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "lethe/plan/check_plan.h"
 
 namespace lethe {
 namespace {
 
-/// "L0-L2, L4" of the layers of a class.
-std::string layers_of(const PlanSubject& subject, const RecomputePlan& plan, size_t index) {
+/// "L0-L2, L4, MTP0" of the chosen layers; is_chosen by the position in the stage.
+template <class Chosen>
+std::string layer_ranges(const PlanSubject& subject, const Chosen& is_chosen) {
   const std::vector<StageLayer> layers = stage_layers(subject);
+  const auto follows = [&](size_t i) {
+    return i < layers.size() && is_chosen(i) && layers[i].kind.mtp == layers[i - 1].kind.mtp &&
+           layers[i].index == layers[i - 1].index + 1;
+  };
   std::vector<std::string> parts;
   for (size_t i = 0; i < layers.size(); ++i) {
-    if (plan.layer_to_class[i] != index) continue;
-    size_t last = i;
-    while (last + 1 < layers.size() && plan.layer_to_class[last + 1] == index &&
-           layers[last + 1].index == layers[last].index + 1)
-      ++last;
+    if (!is_chosen(i)) continue;
     const std::string first = layer_label(subject, layers[i].index);
+    size_t last = i;
+    while (follows(last + 1)) ++last;
     parts.push_back(last == i ? first : first + "-" + layer_label(subject, layers[last].index));
     i = last;
   }
   return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string layers_of(const PlanSubject& subject, const RecomputePlan& plan, size_t index) {
+  return layer_ranges(subject, [&](size_t i) { return plan.layer_to_class[i] == index; });
 }
 
 std::string region_line(const RegionBytes& row) {
@@ -37,7 +47,49 @@ std::string region_line(const RegionBytes& row) {
   return line + "\n";
 }
 
+/// A declared unit beside this build and this model.
+struct UnitRow {
+  std::string_view unit, kind;
+  std::vector<std::string> names, missing;
+  std::string layers;
+};
+
+std::vector<UnitRow> unit_rows(const PlanSubject& subject,
+                               const SaveTargetMap& map,
+                               const SaveNames& names) {
+  const std::vector<StageLayer> layers = stage_layers(subject);
+  std::vector<UnitRow> rows;
+  for (const SaveTarget& target : map.targets) {
+    const bool ops = target.kind == TargetKind::KeptOps;
+    UnitRow& row = rows.emplace_back();
+    row.unit = save_unit_name(target.unit);
+    row.kind = ops ? "operator" : "callable";
+    for (const std::string& name : target.names) {
+      const bool here = ops ? names.has_op(name) : names.has_callable(name);
+      (here ? row.names : row.missing).push_back(name);
+    }
+    row.layers = layer_ranges(
+        subject, [&](size_t i) { return !target.needs_slots || layers[i].kind.ratio > 0; });
+    if (row.layers.empty()) row.layers = "no layer";
+  }
+  return rows;
+}
+
 }  // namespace
+
+std::vector<ClassSummary> plan_summary(const PlanSubject& subject,
+                                       const RecomputePlan& plan,
+                                       const ActivationSizes& sizes) {
+  std::vector<ClassSummary> rows;
+  for (size_t i = 0; i < plan.classes.size(); ++i) {
+    ClassSummary row{.layers = layers_of(subject, plan, i), .name = plan.classes[i].layer_class};
+    for (const RegionBytes& region :
+         region_bytes(subject.model, sizes, subject.operators, plan.classes[i]))
+      row.freed_bytes += region.freed();
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
 
 std::string plan_report(const PlanSubject& subject,
                         const RecomputePlan& plan,
@@ -54,22 +106,38 @@ std::string plan_report(const PlanSubject& subject,
   return out;
 }
 
-std::string units_report(const SaveTargetMap& map, const SaveNames& names) {
-  if (map.targets.empty()) return map.model_type + " declares no save units\n";
-  std::string out;
-  for (const SaveTarget& target : map.targets) {
-    const bool ops = target.kind == TargetKind::KeptOps;
-    std::vector<std::string> shown;
-    for (const std::string& name : target.names) {
-      const bool here = ops ? names.has_op(name) : names.has_callable(name);
-      shown.push_back(here ? name : name + " (not here)");
-    }
-    out += fmt::format("{:<12} {:<9} {}\n",
-                       save_unit_name(target.unit),
-                       ops ? "operator" : "callable",
-                       fmt::join(shown, ", "));
+std::string units_report(const PlanSubject& subject,
+                         const SaveTargetMap& map,
+                         const SaveNames& names) {
+  const std::vector<UnitRow> rows = unit_rows(subject, map, names);
+  if (rows.empty()) return map.model_type + " declares no save units\n";
+  std::vector<std::string> shown;
+  size_t width = 0;
+  for (const UnitRow& row : rows) {
+    std::vector<std::string> words = row.names;
+    for (const std::string& name : row.missing) words.push_back(name + " (not here)");
+    shown.push_back(fmt::format("{}", fmt::join(words, ", ")));
+    width = std::max(width, shown.back().size());
   }
+  std::string out;
+  for (size_t i = 0; i < rows.size(); ++i)
+    out += fmt::format(
+        "{:<12} {:<9} {:<{}}  {}\n", rows[i].unit, rows[i].kind, shown[i], width, rows[i].layers);
   return out;
+}
+
+std::string units_json(const PlanSubject& subject,
+                       const SaveTargetMap& map,
+                       const SaveNames& names) {
+  using Json = nlohmann::ordered_json;
+  Json units = Json::array();
+  for (const UnitRow& row : unit_rows(subject, map, names))
+    units.push_back({{"unit", row.unit},
+                     {"kind", row.kind},
+                     {"names", row.names},
+                     {"missing", row.missing},
+                     {"layers", row.layers}});
+  return Json{{"model_type", map.model_type}, {"units", std::move(units)}}.dump(1) + "\n";
 }
 
 }  // namespace lethe

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "lethe/plan/make_plan.h"
 #include "lethe/plan/save_targets.h"
@@ -8,6 +9,19 @@
 
 // Plans and save units as tables for people. Pure.
 namespace lethe {
+
+/// One class of a plan.
+struct ClassSummary {
+  std::string layers;       // "L0-L1, L3"
+  std::string name;         // "main/ratio4 csa"
+  int64_t freed_bytes = 0;  // by the finer regions of one layer in one micro-batch
+  bool operator==(const ClassSummary&) const = default;
+};
+
+/// The classes in the order of their first layer.
+[[nodiscard]] std::vector<ClassSummary> plan_summary(const PlanSubject& subject,
+                                                     const RecomputePlan& plan,
+                                                     const ActivationSizes& sizes);
 
 /// What every layer does and what each class frees in one micro-batch of these sizes:
 ///   L0-L1, L3  main/ratio4 csa
@@ -19,8 +33,17 @@ namespace lethe {
                                       const RecomputePlan& plan,
                                       const ActivationSizes& sizes);
 
-/// One line per unit of the model: what it is made of and whether that exists here.
-///   attn        operator   lethe::sparse_attention
-[[nodiscard]] std::string units_report(const SaveTargetMap& map, const SaveNames& names);
+/// One line per unit of the model: what it is made of, whether that exists here, and the layers
+/// that have it.
+///   attn         operator  lethe::sparse_attention  L0-L3, MTP0
+[[nodiscard]] std::string units_report(const PlanSubject& subject,
+                                       const SaveTargetMap& map,
+                                       const SaveNames& names);
+
+/// The same for programs: {"model_type": T, "units": [{"unit": "attn", "kind": "operator",
+/// "names": [...], "missing": [...], "layers": "L0-L3, MTP0"}, ...]}. Ends in a line break.
+[[nodiscard]] std::string units_json(const PlanSubject& subject,
+                                     const SaveTargetMap& map,
+                                     const SaveNames& names);
 
 }  // namespace lethe

@@ -33,7 +33,7 @@ struct Trigger {
   bool operator==(const Trigger&) const = default;
 };
 
-enum class EarlyStop : uint8_t { On, Off, AfterLastCollective };
+enum class ReplayStop : uint8_t { On, Off, AfterLastCollective };
 
 /// One activation. In mode Engine a pull always works and the triggers only prefetch; in mode
 /// Reentrant they decide correctness.
@@ -52,7 +52,7 @@ struct RegionRule {
   SubgraphId subgraph{};
   std::vector<ActId> inputs, outputs;
   bool has_collective = false, has_rng = false;
-  EarlyStop stop = EarlyStop::On;
+  ReplayStop stop = ReplayStop::On;
   bool operator==(const RegionRule&) const = default;
 };
 
@@ -74,9 +74,6 @@ enum class RecomputeMode : uint8_t {
   Engine,     // pull-based, bit-identical
   Reentrant,  // hooks only, nested backward: parity experiments and the negative control
 };
-
-/// How much the runtime verifies (spec 3 4.5).
-enum class PlanChecks : uint8_t { Off, Checked, Bitwise };
 
 struct RecomputePlan {
   std::vector<LayerPlan> classes;

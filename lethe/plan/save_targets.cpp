@@ -1,6 +1,7 @@
 #include "lethe/plan/save_targets.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -150,11 +151,12 @@ void validate(const SaveTarget& target, const SaveNames& names, ErrorList& error
 const SaveTargetMap& deepseek_v4_save_targets() {
   static const SaveTargetMap map{
       .model_type = "deepseek_v4",
-      .targets = {{.unit = SaveUnit::Attn, .names = {"lethe::sparse_attention"}},
-                  {.unit = SaveUnit::MoeGate, .names = {"lethe::gate"}},
-                  {.unit = SaveUnit::Experts, .names = {"lethe::experts", "lethe::swiglu_mlp"}},
-                  {.unit = SaveUnit::Mhc, .names = {"lethe::mhc_pre", "lethe::mhc_post"}},
-                  {.unit = SaveUnit::Compressor, .names = {"lethe::compressor"}}}};
+      .targets = {
+          {.unit = SaveUnit::Attn, .names = {"lethe::sparse_attention"}},
+          {.unit = SaveUnit::MoeGate, .names = {"lethe::gate"}},
+          {.unit = SaveUnit::Experts, .names = {"lethe::experts", "lethe::swiglu_mlp"}},
+          {.unit = SaveUnit::Mhc, .names = {"lethe::mhc_pre", "lethe::mhc_post"}},
+          {.unit = SaveUnit::Compressor, .names = {"lethe::compressor"}, .needs_slots = true}}};
   return map;
 }
 
@@ -175,6 +177,16 @@ ResolvedUnits resolve_save_units(const SaveSelection& selection,
                                  const SaveNames& names,
                                  MissingUnits missing) {
   return UnitResolver(map, names, missing).run(selection);
+}
+
+std::vector<SaveTarget> targets_of(const SaveTargetMap& map,
+                                   const std::vector<std::string>& units) {
+  std::vector<SaveTarget> found;
+  std::copy_if(
+      map.targets.begin(), map.targets.end(), std::back_inserter(found), [&](const auto& t) {
+        return std::find(units.begin(), units.end(), save_unit_name(t.unit)) != units.end();
+      });
+  return found;
 }
 
 void validate_targets(const SaveTargetMap& map, const SaveNames& names) {

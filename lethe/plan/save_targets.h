@@ -32,6 +32,7 @@ struct SaveTarget {
   bool writes_in_place = false;    // writes to an argument: never kept (R6.21, SC13)
   UnitCollective collective = UnitCollective::None;
   bool allow_mutation = false;  // what is kept may change before it is used (R6.19)
+  bool needs_slots = false;     // only layers with a ratio > 0 have it
 };
 
 /// The vocabulary of what a model can keep resident. Empty is a legitimate answer: the model has
@@ -79,6 +80,10 @@ struct ResolvedUnits {
                                                const SaveTargetMap& map,
                                                const SaveNames& names,
                                                MissingUnits missing);
+
+/// The targets of these units, in the order of the map.
+[[nodiscard]] std::vector<SaveTarget> targets_of(const SaveTargetMap& map,
+                                                 const std::vector<std::string>& units);
 
 /// Throws one ConfigError with everything wrong in a declaration, for models outside this
 /// repository too (R6.14): a unit twice, no names, none of the names existing, a unit that writes

@@ -32,6 +32,47 @@ int64_t sparse_bytes(const ModelConfig& m, const ActivationSizes& s, uint8_t out
   return s.tokens * (out == 1 ? m.heads : s.chosen_slots) * kComputingBytes;
 }
 
+/// Of a token's first product in `experts` of them, gate and up.
+int64_t expert_product_bytes(const ModelConfig& m, const ActivationSizes& s, int64_t experts) {
+  return s.tokens * experts * 2 * m.expert_width * s.activation_bytes;
+}
+
+/// Scores, weights, first products, and the experts: of a scored layer these are a choice, which
+/// stays, and its balance loss saves their shares.
+int64_t moe_bytes(const ModelConfig& m, const ActivationSizes& s, const LayerKind& kind) {
+  const int64_t pairs = s.tokens * m.experts_per_token * kComputingBytes;
+  const int64_t choice = kind.hash ? pairs : s.balanced_documents * m.num_experts * kComputingBytes;
+  return s.tokens * m.num_experts * kComputingBytes + pairs + choice +
+         expert_product_bytes(m, s, m.experts_per_token) + expert_product_bytes(m, s, 1);
+}
+
+// An output that only the region's own nodes save is no more than another value inside.
+bool saved_only_inside(Id region, const std::vector<Event>& savers) {
+  const SubgraphInfo& span = subgraph_info(region);
+  return std::all_of(savers.begin(), savers.end(), [&](Event saver) {
+    return saver >= span.first && saver <= span.last;
+  });
+}
+
+// Of outputs that stay.
+std::vector<std::string> holders_in(const LayerFlow& flow, const LayerPlan& layer, Id region) {
+  std::vector<std::string> holders;
+  const RegionRule* rule = layer.find(region);
+  if (rule == nullptr) return holders;
+  for (const ActId out : rule->outputs) {
+    const Activation* activation = flow.find(out);
+    const ActRule* act = layer.find(out);
+    if (activation == nullptr || (act != nullptr && act->keep == Keep::Release)) continue;
+    const std::vector<Event> savers = activation->backward_readers.events();
+    if (saved_only_inside(region, savers)) continue;
+    for (const Event saver : savers) {
+      const std::string name(node_name(saver));
+      if (std::find(holders.begin(), holders.end(), name) == holders.end()) holders.push_back(name);
+    }
+  }
+  return holders;
+}
+
 }  // namespace
 
 int64_t act_bytes(const ModelConfig& m, const ActivationSizes& s, ActId id) {
@@ -79,12 +120,13 @@ int64_t act_bytes(const ModelConfig& m, const ActivationSizes& s, ActId id) {
 int64_t inside_bytes(const ModelConfig& m,
                      const ActivationSizes& s,
                      const OperatorFacts& facts,
+                     const LayerKind& kind,
                      SubgraphId region) {
   const int64_t a = s.activation_bytes;
   switch (region) {
     case Id::AttnPre:
-    case Id::MlpPre:  // the mix and the reciprocal root mean square
-      return s.tokens * (m.mhc_rows() + 1) * kComputingBytes;
+    case Id::MlpPre:  // the mix, the reciprocal root mean square, the three scales as one tensor
+      return (s.tokens * (m.mhc_rows() + 1) + 3) * kComputingBytes;
     case Id::QUpNorm:
       return facts.q_norm_saves_output ? 0 : act_bytes(m, s, {Id::QUp, 0});
     case Id::Indexer:  // keys and gates of its compressor, both halves
@@ -92,9 +134,19 @@ int64_t inside_bytes(const ModelConfig& m,
     case Id::Oup:  // behind o-down, and where G5 does not rotate, before it
       return s.tokens * m.o_groups * m.o_lora_rank * a +
              (facts.rotates_in_sparse ? 0 : act_bytes(m, s, {Id::Sparse, 0}));
+    case Id::SharedExpert:
+      return expert_product_bytes(m, s, 1);
+    case Id::Moe:
+      return moe_bytes(m, s, kind);
     default:
       return 0;
   }
+}
+
+std::vector<std::string> output_holders(const OperatorFacts& facts,
+                                        const LayerPlan& layer,
+                                        SubgraphId region) {
+  return holders_in(layer_flow(layer.kind, facts), layer, region);
 }
 
 std::vector<RegionBytes> region_bytes(const ModelConfig& model,
@@ -105,18 +157,15 @@ std::vector<RegionBytes> region_bytes(const ModelConfig& model,
   std::vector<RegionBytes> rows;
   for (const SubgraphId id : restore_order(layer)) {
     if (id == Id::Layer) continue;
-    RegionBytes row{.subgraph = id, .inside = inside_bytes(model, sizes, facts, id), .holders = {}};
+    RegionBytes row{.subgraph = id,
+                    .inside = inside_bytes(model, sizes, facts, layer.kind, id),
+                    .holders = holders_in(flow, layer, id)};
     for (const ActId out : layer.find(id)->outputs) {
       const std::vector<Event> savers = flow.find(out)->backward_readers.events();
-      if (savers.empty()) continue;
-      const bool released = layer.find(out)->keep == Keep::Release;
+      // The next layer saves what this one returns.
+      if (savers.empty() && id != Id::MlpPost) continue;
+      const bool released = layer.find(out)->keep == Keep::Release || saved_only_inside(id, savers);
       (released ? row.released : row.retained) += act_bytes(model, sizes, out);
-      if (released) continue;
-      for (const Event saver : savers) {
-        const std::string name(node_name(saver));
-        if (std::find(row.holders.begin(), row.holders.end(), name) == row.holders.end())
-          row.holders.push_back(name);
-      }
     }
     rows.push_back(std::move(row));
   }

@@ -205,11 +205,11 @@ TEST_F(CheckPlan, SC7ACollectiveLimitsTheEarlyStop) {
   config.granularity = RecomputeGranularity::Selective;
   config.modules = {"moe"};
   make();
-  EXPECT_EQ(region(Id::Moe).stop, EarlyStop::AfterLastCollective);
+  EXPECT_EQ(region(Id::Moe).stop, ReplayStop::AfterLastCollective);
   expect_problems({});
-  region(Id::Moe).stop = EarlyStop::On;
+  region(Id::Moe).stop = ReplayStop::On;
   expect_problems({{"[SC7]", "region 'moe' has a collective", "stop = on"}});
-  region(Id::Moe).stop = EarlyStop::Off;
+  region(Id::Moe).stop = ReplayStop::Off;
   expect_problems({});
   region(Id::Moe).has_collective = false;
   expect_problems({{"[SC7]", "has_collective = false"}});

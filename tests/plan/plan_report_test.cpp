@@ -2,6 +2,7 @@
 
 #include "support/tiny_configs.h"
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 namespace lethe {
 namespace {
@@ -55,23 +56,64 @@ TEST(PlanReport, RegionsShowWhatTheyFreeAndWhoKeepsTheRest) {
   config.modules = {"shared_experts"};
   EXPECT_EQ(plan_report(subject, make_recompute_plan(subject, config), kSizes),
             "L0-L1  main/ratio4 shared_experts\n"
-            "    shared_expert         frees          0 B  keeps          0 B  (frees nothing: "
-            "nobody saves its output)\n");
+            "    shared_expert         frees       4096 B  keeps          0 B\n");
+  const PlanSubject other = PlanSubject::of(model, {.q_norm_saves_output = true});
+  config = {};
+  config.csa_attention = true;
+  const std::string report = plan_report(other, make_recompute_plan(other, config), kSizes);
+  EXPECT_NE(report.find("    q_up             G1   frees          0 B  keeps          0 B  "
+                        "(frees nothing: nobody saves its output)\n"),
+            std::string::npos)
+      << report;
 }
 
-TEST(PlanReport, UnitsShowWhatTheyAreMadeOf) {
-  const SaveTargetMap map{.model_type = "toy",
-                          .targets = {{.unit = SaveUnit::Attn, .names = {"a::v2", "a::v3"}},
-                                      {.unit = SaveUnit::MoeGate,
-                                       .kind = TargetKind::KeptCallables,
-                                       .names = {"gate.project"}}}};
+TEST(PlanReport, UnitsShowWhatTheyAreMadeOfAndWhichLayersHaveThem) {
+  const SaveTargetMap map{
+      .model_type = "toy",
+      .targets = {
+          {.unit = SaveUnit::Attn, .names = {"a::v2", "a::v3"}},
+          {.unit = SaveUnit::MoeGate, .kind = TargetKind::KeptCallables, .names = {"gate.project"}},
+          {.unit = SaveUnit::Compressor, .names = {"a::pool"}, .needs_slots = true}}};
   const SaveNames names{.has_op = [](std::string_view name) { return name == "a::v3"; },
                         .has_callable = [](std::string_view) { return true; }};
-  EXPECT_EQ(units_report(map, names),
-            "attn         operator  a::v2 (not here), a::v3\n"
-            "moe_gate     callable  gate.project\n");
-  EXPECT_EQ(units_report({.model_type = "wrapper", .targets = {}}, names),
-            "wrapper declares no save units\n");
+  const PlanSubject subject = PlanSubject::of(tiny_a());
+  EXPECT_EQ(units_report(subject, map, names),
+            "attn         operator  a::v3, a::v2 (not here)  L0-L3, MTP0\n"
+            "moe_gate     callable  gate.project             L0-L3, MTP0\n"
+            "compressor   operator  a::pool (not here)       L1-L3\n");
+  const nlohmann::json json = nlohmann::json::parse(units_json(subject, map, names));
+  EXPECT_EQ(json["model_type"], "toy");
+  ASSERT_EQ(json["units"].size(), 3u);
+  EXPECT_EQ(json["units"][0]["names"], nlohmann::json::array({"a::v3"}));
+  EXPECT_EQ(json["units"][0]["missing"], nlohmann::json::array({"a::v2"}));
+  EXPECT_EQ(json["units"][2]["layers"], "L1-L3");
+
+  ModelConfig window = tiny_a();
+  window.ratios = {0, 0, 0, 0, 0};
+  EXPECT_NE(
+      units_report(PlanSubject::of(window), map, names).find("a::pool (not here)       no layer\n"),
+      std::string::npos);
+  const SaveTargetMap none{.model_type = "wrapper", .targets = {}};
+  EXPECT_EQ(units_report(subject, none, names), "wrapper declares no save units\n");
+  EXPECT_EQ(nlohmann::json::parse(units_json(subject, none, names))["units"].size(), 0u);
+}
+
+// What the start of a run prints and its record stores.
+TEST(PlanReport, ClassesAreSummedUpByTheirLayers) {
+  const PlanSubject subject = PlanSubject::of(tiny_a());
+  RecomputeConfig config;
+  config.csa_attention = true;
+  config.mtp = MtpSelection::Skip;
+  const RecomputePlan plan = make_recompute_plan(subject, config);
+  std::vector<std::string> layers, names;
+  for (const ClassSummary& row : plan_summary(subject, plan, kSizes)) {
+    layers.push_back(row.layers);
+    names.push_back(row.name);
+    EXPECT_EQ(row.freed_bytes > 0, row.layers != "MTP0") << row.name;
+  }
+  EXPECT_EQ(layers, (std::vector<std::string>{"L0", "L1", "L2", "L3", "MTP0"}));
+  EXPECT_EQ(names[3], "main/ratio4 csa");
+  EXPECT_EQ(names[4], "mtp/window plain");
 }
 
 }  // namespace

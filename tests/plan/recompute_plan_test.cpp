@@ -412,7 +412,7 @@ TEST(RecomputePlan, ModulesWithoutCounterpartAreRefused) {
   config.modules = {"mlp"};
   expect_error<ConfigError>(make, {"--recompute-modules", "[R6.9]", "got mlp", "name moe"});
   config.modules = {"moe_act"};
-  expect_error<ConfigError>(make, {"--recompute-modules", "got moe_act", "saves no activation"});
+  expect_error<ConfigError>(make, {"--recompute-modules", "got moe_act", "never saves the result"});
   config = {};
   config.vision_ratio = 0.5;
   expect_error<ConfigError>(make, {"--vision-recompute-ratio", "got 0.5", "no vision tower"});
@@ -436,9 +436,9 @@ TEST(SavedBytes, FlashHasTheBytesOfTheSpecification) {
   EXPECT_EQ(bytes(Id::AttnPre, 1) + bytes(Id::AttnPre, 2), 80);
   EXPECT_EQ(bytes(Id::AttnPost), 32768);
   EXPECT_EQ(bytes(Id::MlpPost), 32768);
-  EXPECT_EQ(inside_bytes(flash, sizes, OperatorFacts{}, Id::Oup), 16384);
-  EXPECT_EQ(inside_bytes(flash, sizes, reference_operators(), Id::Oup), 16384 + 65536);
-  EXPECT_EQ(inside_bytes(flash, sizes, OperatorFacts{}, Id::QUpNorm), 65536);
+  EXPECT_EQ(inside_bytes(flash, sizes, OperatorFacts{}, kCsaLayer, Id::Oup), 16384);
+  EXPECT_EQ(inside_bytes(flash, sizes, reference_operators(), kCsaLayer, Id::Oup), 16384 + 65536);
+  EXPECT_EQ(inside_bytes(flash, sizes, OperatorFacts{}, kCsaLayer, Id::QUpNorm), 65536);
 }
 
 // A region that frees nothing is reported with who keeps its output.
@@ -453,6 +453,8 @@ TEST(SavedBytes, RetainedOutputsNameTheirReaders) {
   EXPECT_EQ(rows[0].freed(), 0);
   EXPECT_EQ(rows[0].retained, 16 * 4 * 32 * 4 + 16 * 4 * 4 + 16 * 4 * 4);
   EXPECT_EQ(rows[0].holders, (std::vector<std::string>{"attn.sparse", "attn.oup"}));
+  EXPECT_EQ(output_holders(OperatorFacts{}, layer, Id::Sparse), rows[0].holders);
+  EXPECT_TRUE(output_holders(OperatorFacts{}, layer, Id::Moe).empty());  // no such region
 }
 
 TEST(SavedBytes, ANormThatSavesItsOutputLeavesNothingForTheUpProjection) {
