@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <new>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -11,6 +12,7 @@
 
 #include "lethe/base/error.h"
 #include "lethe/core/block_cache.h"
+#include "lethe/core/counted_block_impl.h"
 
 namespace lethe {
 namespace {
@@ -23,26 +25,31 @@ constexpr size_t index_of(ByteCategory category) {
 // large, an uncontended lock costs them nothing.
 class Counters {
  public:
-  void add(int64_t size, ByteCategory category) {
+  void add(CountedBlock& block) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    now_.live += size;
-    grow(size, category);
+    now_.live += block.size;
+    grow(block.size, block.category);
+    if (watching_) {
+      block.labels = labels_of_thread();
+      watched_.add(block);
+    }
     if (now_.live <= now_.peak) return;
     now_.peak = now_.live;
     now_.at_peak = now_.category_live;
   }
 
-  void subtract(int64_t size, ByteCategory category) {
+  void subtract(CountedBlock& block) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    now_.live -= size;
-    now_.category_live[index_of(category)] -= size;
+    now_.live -= block.size;
+    now_.category_live[index_of(block.category)] -= block.size;
+    if (block.after != nullptr) watched_.remove(block);
   }
 
-  void move(int64_t size, ByteCategory& from, ByteCategory to) {
+  void move(CountedBlock& block, ByteCategory to) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    now_.category_live[index_of(from)] -= size;
-    grow(size, to);
-    from = to;
+    now_.category_live[index_of(block.category)] -= block.size;
+    grow(block.size, to);
+    block.category = to;
   }
 
   void reset_peak() {
@@ -56,6 +63,42 @@ class Counters {
     return now_;
   }
 
+  bool set_watching(bool on) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (watching_ == on) return false;
+    watching_ = on;
+    watched_.clear();
+    return true;
+  }
+
+  LiveBlocks blocks() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    LiveBlocks now;
+    now.category = now.older = now_.category_live;
+    watched_.for_each([&](const CountedBlock& block) {
+      now.older[index_of(block.category)] -= block.size;
+      now.blocks.push_back({.bytes = block.size,
+                            .category = block.category,
+                            .layer = label_text(block.labels.layer),
+                            .node = label_text(block.labels.node),
+                            .shape = label_text(block.labels.shape),
+                            .dtype = label_text(block.labels.dtype)});
+    });
+    return now;
+  }
+
+  bool is_nameless(const CountedBlock& block) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return block.after != nullptr && block.labels.shape == 0;
+  }
+
+  void set_shape(CountedBlock& block, uint32_t shape, uint32_t dtype) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (block.labels.shape != 0) return;
+    block.labels.shape = shape;
+    block.labels.dtype = dtype;
+  }
+
  private:
   void grow(int64_t size, ByteCategory category) {
     const size_t c = index_of(category);
@@ -65,6 +108,8 @@ class Counters {
 
   std::mutex mutex_;
   ByteReport now_;
+  bool watching_ = false;
+  WatchedBlocks watched_;
 };
 
 // Never destroyed: storages of static tensors are freed after main.
@@ -94,27 +139,19 @@ void give_memory(void* block, size_t size) {
 std::atomic<bool> installed{false};
 thread_local ByteCategory current_category = ByteCategory::Temporaries;
 
-// Stands before every storage. A whole alignment unit, so that the data behind it stays aligned.
-struct alignas(c10::gAlignment) Header {
-  int64_t size;
-  ByteCategory category;
-};
-
-static_assert(sizeof(Header) == c10::gAlignment);
-
 void release(void* data) {
   if (data == nullptr) return;
-  Header* const header = static_cast<Header*>(data) - 1;
-  counters().subtract(header->size, header->category);
-  give_memory(header, sizeof(Header) + static_cast<size_t>(header->size));
+  CountedBlock* const header = static_cast<CountedBlock*>(data) - 1;
+  counters().subtract(*header);
+  give_memory(header, sizeof(CountedBlock) + static_cast<size_t>(header->size));
 }
 
 // nullptr for a storage that another allocator made.
-Header* header_of(const at::Tensor& tensor) {
+CountedBlock* header_of(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return nullptr;
   const c10::DataPtr& data = tensor.storage().data_ptr();
   if (data.get() == nullptr || data.get_deleter() != &release) return nullptr;
-  return static_cast<Header*>(data.get()) - 1;
+  return static_cast<CountedBlock*>(data.get()) - 1;
 }
 
 class GradientArrival final : public torch::autograd::PostAccumulateGradHook {
@@ -130,9 +167,9 @@ class CountingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t n) override {
     const c10::Device cpu(c10::DeviceType::CPU);
     if (n == 0) return {nullptr, nullptr, &release, cpu};
-    auto* const header = static_cast<Header*>(take_memory(sizeof(Header) + n));
-    *header = {static_cast<int64_t>(n), current_category};
-    counters().add(header->size, header->category);
+    auto* const header = new (take_memory(sizeof(CountedBlock) + n))
+        CountedBlock{.size = static_cast<int64_t>(n), .category = current_category};
+    counters().add(*header);
     void* const data = header + 1;
     return {data, data, &release, cpu};
   }
@@ -201,14 +238,13 @@ void give_kept_blocks_back() {
 }
 
 void recount(const at::Tensor& tensor, ByteCategory category) {
-  if (Header* const header = header_of(tensor))
-    counters().move(header->size, header->category, category);
+  if (CountedBlock* const header = header_of(tensor)) counters().move(*header, category);
 }
 
 void recount_saved(const at::Tensor& tensor) {
-  Header* const header = header_of(tensor);
+  CountedBlock* const header = header_of(tensor);
   if (header != nullptr && header->category == ByteCategory::Temporaries)
-    counters().move(header->size, header->category, ByteCategory::Activations);
+    counters().move(*header, ByteCategory::Activations);
 }
 
 void count_gradients_of(const at::Tensor& leaf) {
@@ -221,6 +257,23 @@ ByteTag::ByteTag(ByteCategory category) : outer_(current_category) {
 
 ByteTag::~ByteTag() {
   current_category = outer_;
+}
+
+bool set_watching(bool on) {
+  return counters().set_watching(on);
+}
+
+LiveBlocks blocks_now() {
+  return counters().blocks();
+}
+
+CountedBlock* nameless_block(const at::Tensor& tensor) {
+  CountedBlock* const header = header_of(tensor);
+  return header != nullptr && counters().is_nameless(*header) ? header : nullptr;
+}
+
+void set_shape(CountedBlock& block, uint32_t shape, uint32_t dtype) {
+  counters().set_shape(block, shape, dtype);
 }
 
 }  // namespace lethe

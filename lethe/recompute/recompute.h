@@ -53,6 +53,12 @@ enum class SecondBackward {
   Refuse,       // RecomputeError [E7]
 };
 
+/// Calls of this name keep their results in a region.
+struct KeptName {
+  std::string name;
+  bool allow_mutation = false;  // results may be written to before backward (R6.19)
+};
+
 /// One execution of a sub-graph. Designated initialisers: {.name = "L3.mb0.q", .random = false}.
 struct RegionSpec {
   std::string name;  // "L{layer}.mb{micro-batch}.{sub-graph}": shown in errors, reports
@@ -61,6 +67,7 @@ struct RegionSpec {
   bool release_outputs = false;
   bool random = true;  // false: draws no random numbers, no snapshot (5056 bytes each)
   EarlyStop stop = EarlyStop::On;
+  std::vector<KeptName> keep;  // calls that a replay skips: kept_call.h
 };
 
 /// Settings of a tape.
@@ -69,6 +76,15 @@ struct TapeOptions {
   /// Costs time: hashes of all replayed values (E4), generators that move in regions with
   /// random = false (E5), captured tensors that are no parameters (CR3).
   bool checked = false;
+};
+
+/// What a region keeps of the calls of one name, and the time that they took in forward, which a
+/// replay saves.
+struct KeptReport {
+  std::string name;
+  int64_t calls = 0;
+  int64_t bytes = 0;
+  int64_t forward_ns = 0;
 };
 
 /// What one region saved. Bytes are those of distinct storages.
@@ -85,6 +101,7 @@ struct RegionReport {
   int64_t early_stops = 0;
   int64_t late_restores = 0;  // read before the hook of restore_at had run
   int64_t replay_ns = 0;
+  std::vector<KeptReport> kept;  // one per name that was met
 };
 
 struct TapeState;
@@ -129,8 +146,9 @@ class Tape final {
   void restore(std::string_view region);
 
   /// Replays `regions` in this order when the gradient of `hook` arrives: prefetch only, a reader
-  /// that comes earlier replays by itself (counted as late). Throws E2 before anything is changed
-  /// when hook requires no gradient, is an output of one of them, or does not depend on one.
+  /// that comes earlier replays by itself (counted as late). Regions that nothing needs any more
+  /// are left out. Throws E2 before anything is changed when hook requires no gradient, is an
+  /// output of one of them, or does not depend on one; E6 for a region that never ran.
   void restore_at(const at::Tensor& hook, const std::vector<std::string>& regions);
 
   /// Drops everything that the regions of this tape hold; a backward that needs it throws E6.

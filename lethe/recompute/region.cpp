@@ -7,6 +7,7 @@
 
 #include "lethe/base/error.h"
 #include "lethe/recompute/region_impl.h"
+#include "lethe/recompute/region_trace_impl.h"
 
 // Backward: values are pulled, a replay brings them back. Forward is in region_forward.cpp.
 namespace lethe {
@@ -107,7 +108,7 @@ at::Tensor Region::take_slot(size_t slot) {
         "recompute {} [E7]: a saved tensor must be unpacked once in a backward, got a second "
         "time; read the saved variables of a node once",
         name());
-    replay();
+    replay(Trigger::Kind::Pull);
   }
   LETHE_CHECK(
       RecomputeError,
@@ -147,7 +148,7 @@ at::Tensor Region::read_output(size_t k, const TensorMeta& meta) {
     if (output.released_at.empty())
       if (auto storage = output.storage.lock())
         return tensor_over(c10::Storage(std::move(storage)), output.keys, meta);
-    replay();
+    replay(Trigger::Kind::Pull);
   }
   return tensor_over(output.restored.storage(), output.restored.key_set(), meta);
 }
@@ -171,9 +172,13 @@ bool Region::can_replay() {
 }
 
 void Region::restore() {
+  restore_by(Trigger::Kind::Explicit);
+}
+
+void Region::restore_by(Trigger::Kind cause) {
   const std::lock_guard lock(mutex_);
   require_usable();
-  if (missing_slots() > 0 || wants_outputs()) replay();
+  if (missing_slots() > 0 || wants_outputs()) replay(cause);
 }
 
 void Region::expect_prefetch() {
@@ -184,7 +189,7 @@ void Region::expect_prefetch() {
 void Region::prefetch() {
   const std::lock_guard lock(mutex_);
   if (!std::exchange(prefetch_due_, false)) return;
-  restore();
+  restore_by(Trigger::Kind::OnGradOf);
 }
 
 void Region::clear() {
@@ -212,13 +217,15 @@ bool Region::wants_outputs() const {
   return false;
 }
 
-void Region::replay() {
+void Region::replay(Trigger::Kind cause) {
   require_replayable();
+  const TraceSpan span(TraceEvent::Kind::ReplayBegin, name(), cause);
   const auto start = std::chrono::steady_clock::now();
   const bool building = state_ == State::Building;
   RegionReport& report = record_->report;
   ++report.replays;
-  if (std::exchange(prefetch_due_, false) && in_backward()) ++report.late_restores;
+  const bool late = std::exchange(prefetch_due_, false) && in_backward();
+  if (late) ++report.late_restores;
   state_ = State::Replaying;
   Scope scope;
   scope.region = this;
@@ -235,6 +242,12 @@ void Region::replay() {
     fail_with("an exception of unknown type");
     throw;
   }
+  if (is_tracing())
+    trace({.kind = TraceEvent::Kind::Restore,
+           .name = name(),
+           .bytes = restored_bytes(),
+           .cause = cause,
+           .late = late});
   end_replay(building);
   report.replay_ns +=
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
@@ -266,8 +279,20 @@ void Region::run_replay(Scope& scope) {
   } catch (const StopReplay& stop) {
     if (stop.region != this) throw;
     ++record_->report.early_stops;
+    if (is_tracing())
+      trace({.kind = TraceEvent::Kind::EarlyStop,
+             .name = name(),
+             .position = static_cast<int64_t>(scope.position),
+             .positions = static_cast<int64_t>(saved_.size())});
     return;
   }
+  LETHE_CHECK(RecomputeError,
+              scope.building || scope.call == calls_.size(),
+              "recompute {} [R6.18]: a replay must make {} kept calls as forward did, got {}; the "
+              "function must do the same each time",
+              name(),
+              calls_.size(),
+              scope.call);
   LETHE_CHECK(RecomputeError,
               scope.building || scope.position == saved_.size(),
               "recompute {} [E4]: a replay must save as many tensors as forward, {}, got {}; the "
@@ -329,6 +354,7 @@ void Region::give_up_inputs() {
   inputs_given_up_ = true;
   inputs_.clear();
   choices_.clear();
+  calls_.clear();
   context_.reset();
   fn_.reset();
 }

@@ -4,6 +4,7 @@
 #include "lethe/core/byte_accounting.h"
 #include "lethe/core/describe.h"
 #include "lethe/recompute/region_impl.h"
+#include "lethe/recompute/region_trace_impl.h"
 
 // Forward: what is saved becomes slots, what is returned is described; and what a replay must find
 // again at the same places.
@@ -60,7 +61,7 @@ std::string reason_to_keep(const at::Tensor& output, const Tensors& all, const S
   const c10::StorageImpl* storage = storage_of(output);
   if (is_input(storage, scope)) return "shares the storage of an input";
   if (is_parameter(output, scope)) return "is a parameter";
-  if (is_recorded(storage, scope)) return "is a recorded choice";
+  if (is_recorded(storage, scope)) return "is a recorded choice or a kept result";
   if (!output.storage().unsafeGetStorageImpl()->resizable()) return "has memory of somebody else";
   if (!held_by_outputs_only(output, all)) return "is held by somebody else when the region ends";
   return {};
@@ -82,6 +83,7 @@ bool Region::Output::changed() const {
 }
 
 Tensors Region::build(const Tensors& inputs, Scope* parent) {
+  TraceSpan span(TraceEvent::Kind::RunBegin, name());
   Scope scope;
   scope.parent = parent;
   scope.region = this;
@@ -101,6 +103,7 @@ Tensors Region::build(const Tensors& inputs, Scope* parent) {
   const std::lock_guard lock(mutex_);
   describe_outputs(out, scope);
   note_storages();
+  if (is_tracing()) span.set_bytes(given_up_bytes());
   drop_values();  // of a backward that the function itself ran
   state_ = State::Built;
   return out;
@@ -162,9 +165,14 @@ SavedRef Region::pack(const at::Tensor& t, Scope& scope) {
 SavedRef Region::pack_forward(const at::Tensor& t, Scope& scope) {
   ++scope.position;
   const Role role = role_of(t, scope);
-  const size_t slot = slots_.size();
-  saved_.push_back({role, slot, TensorMeta(t), weak_storage_of(t), version_of(t), {}});
+  saved_.push_back({role, slots_.size(), TensorMeta(t), weak_storage_of(t), version_of(t), {}});
+  if (scope.kept != nullptr) ++scope.kept->packs;
   if (role != Role::Slot) return pack_above(t, scope.parent, name_);
+  return scope.kept != nullptr ? pack_kept(t, *scope.kept) : pack_slot(t);
+}
+
+SavedRef Region::pack_slot(const at::Tensor& t) {
+  const size_t slot = slots_.size();
   if (options_.checked) saved_.back().hash = hash_values(t);
   slots_.emplace_back();
   ++record_->report.slots;
@@ -184,13 +192,17 @@ void Region::capture(const at::Tensor& t, Scope& scope) {
   const Saved& saved = saved_[position];
   check_capture(saved, position, t);
   if (saved.role != Role::Slot) return;
-  SlotValue& value = slots_[saved.slot];
+  fill_slot(saved.slot, t, scope);
+  stop_if_done(scope);
+}
+
+void Region::fill_slot(size_t slot, const at::Tensor& t, Scope& scope) {
+  SlotValue& value = slots_[slot];
   if (!value.wanted || value.tensor.defined()) return;
   recount_saved(t);
   value.tensor = t.tensor_data();
   value.version = version_of(t);
   ++scope.captured;
-  stop_if_done(scope);
 }
 
 void Region::check_capture(const Saved& saved, size_t position, const at::Tensor& t) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <c10/core/TensorImpl.h>
 #include <torch/csrc/autograd/function.h>
 
+#include "lethe/plan/recompute_plan.h"
 #include "lethe/recompute/recompute.h"
 #include "lethe/recompute/replay_context_impl.h"
 #include "lethe/recompute/saved_ref_impl.h"
@@ -21,13 +23,32 @@ struct SavedStorage {
   int64_t bytes = 0;
 };
 
+/// A call whose results stay (kept_call.h).
+struct KeptCall {
+  struct Argument {
+    size_t slot, input;
+    TensorMeta meta;
+  };
+
+  std::string name;
+  const Tensors* inputs;          // while it runs
+  std::vector<TensorMeta> metas;  // of the defined inputs
+  size_t packs = 0;
+  std::vector<Argument> arguments;  // slots that show an input
+  Tensors outputs;                  // share the version counters of those that forward returned
+  std::vector<uint32_t> versions;
+  std::vector<bool> requires_grad;
+};
+
 /// What outlives a region for Tape::report().
 struct RegionRecord {
   RegionReport report;
   std::vector<SavedStorage> inside;   // of slots
   std::vector<SavedStorage> outputs;  // empty reference: not ours to free
-  std::vector<bool> released;         // per output, explicitly
-  std::vector<int64_t> handles;       // per output
+  std::vector<SavedStorage> kept;     // of calls, by kept_row a part of report.kept
+  std::vector<size_t> kept_row;
+  std::vector<bool> released;    // per output, explicitly
+  std::vector<int64_t> handles;  // per output
 };
 
 /// One execution of a sub-graph (spec 3 1.2). Owned by the saved references to it, and by the tape
@@ -82,6 +103,11 @@ class Region final : public std::enable_shared_from_this<Region> {
   void keep_choice(const Tensors& choice);
   Tensors next_choice(Scope& scope);
 
+  // Calls whose results stay.
+  [[nodiscard]] const KeptName* kept_name(std::string_view name) const;  // nullptr: not kept
+  Tensors keep_call(std::string_view name, const RegionFn& fn, const Tensors& in, Scope& scope);
+  Tensors skip_call(std::string_view name, const Tensors& inputs, Scope& scope);
+
   // References.
   at::Tensor take_slot(size_t slot);
   void drop_slot(size_t slot);
@@ -96,11 +122,14 @@ class Region final : public std::enable_shared_from_this<Region> {
   int64_t release(size_t output, const std::string& event);
   void clear();
 
+  /// The storage of the output is gone: tells a trace, where somebody would still read it.
+  void trace_release(size_t output);
+
   /// Throws StopReplay when this replay has all it is for.
   void stop_if_done(const Scope& scope) const;
 
  private:
-  enum class Role { Slot, Above, Parameter };
+  enum class Role { Slot, Above, Parameter, Kept };
 
   /// A saved tensor of forward, by position.
   struct Saved {
@@ -128,6 +157,11 @@ class Region final : public std::enable_shared_from_this<Region> {
 
   Role role_of(const at::Tensor& t, const Scope& scope) const;
   SavedRef pack_forward(const at::Tensor& t, Scope& scope);
+  SavedRef pack_slot(const at::Tensor& t);
+  SavedRef pack_kept(const at::Tensor& t, KeptCall& call);
+  void fill_slot(size_t slot, const at::Tensor& t, Scope& scope);
+  void check_keepable(const KeptCall& call, const Tensors& out, const Scope& scope) const;
+  void note_kept(const std::string& name, const at::Tensor& t, int64_t calls, int64_t forward_ns);
   void capture(const at::Tensor& t, Scope& scope);
   void check_capture(const Saved& saved, size_t position, const at::Tensor& t) const;
   void take_inputs(const Tensors& inputs, Scope& scope);
@@ -137,7 +171,8 @@ class Region final : public std::enable_shared_from_this<Region> {
 
   void require_usable() const;
   void require_replayable() const;
-  void replay();
+  void replay(Trigger::Kind cause);
+  void restore_by(Trigger::Kind cause);
   void run_replay(Scope& scope);
   Tensors replay_inputs(Scope& scope);
   void take_outputs(const Tensors& out);
@@ -146,6 +181,8 @@ class Region final : public std::enable_shared_from_this<Region> {
   [[nodiscard]] size_t missing_slots() const;
   [[nodiscard]] bool wants_outputs() const;
   void end_replay(bool building);
+  [[nodiscard]] int64_t given_up_bytes() const;
+  [[nodiscard]] int64_t restored_bytes() const;
   void hold_live_outputs();
   void fail_with(const std::string& text);
   void drop_values();
@@ -165,6 +202,7 @@ class Region final : public std::enable_shared_from_this<Region> {
   std::vector<SlotValue> slots_;
   std::vector<Output> outputs_;
   std::vector<Tensors> choices_;
+  std::deque<KeptCall> calls_;
   bool prefetch_due_ = false;
   std::string failure_;
 };

@@ -1,5 +1,6 @@
 #include "lethe/base/error.h"
 #include "lethe/recompute/region_impl.h"
+#include "lethe/recompute/region_trace_impl.h"
 #include "lethe/recompute/storage_guard_impl.h"
 
 // Outputs: checked and handed over by a replay, released and refilled where somebody outside of
@@ -91,13 +92,15 @@ int64_t Region::release(size_t k, const std::string& event) {
       outputs_[j].restored.reset();
       record_->released[j] = true;
     }
-  return empty_storage(
+  const int64_t freed = empty_storage(
       *storage,
       fmt::format("recompute {}.out{} [E3]: an output must not be read after its release, got a "
                   "reader after it was released at {}; move the release, or restore it before",
                   name(),
                   k,
                   event));
+  if (is_tracing()) trace({.kind = TraceEvent::Kind::Release, .name = name(), .bytes = freed});
+  return freed;
 }
 
 RegionRecord Region::record_now() {

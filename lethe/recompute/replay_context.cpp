@@ -5,6 +5,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/DefaultDtype.h>
 
+#include "lethe/core/live_blocks.h"
 #include "lethe/recompute/recompute.h"
 #include "lethe/recompute/replay_context_impl.h"
 
@@ -59,7 +60,10 @@ void set_matmul_precision(const MatmulPrecision& precision) {
 }  // namespace
 
 at::Tensor random_state() {
-  return at::detail::getDefaultCPUGenerator().get_state();
+  const ProducerTag producer("recompute.random_state");
+  at::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
+  describe_block(state);
+  return state;
 }
 
 ReplayContext::Globals ReplayContext::Globals::now() {
@@ -120,6 +124,15 @@ struct ReplayContext::Installed::Before {
 
 ReplayContext::Installed::Installed(const ReplayContext& context)
     : before_(std::make_unique<Before>(context)) {
+  try {
+    install(context);
+  } catch (...) {  // a registered part may throw; what is installed goes back
+    restore();
+    throw;
+  }
+}
+
+void ReplayContext::Installed::install(const ReplayContext& context) {
   set_autocast_dtypes(context.autocast_);
   // A cast that forward cached belongs to the graph outside.
   at::autocast::set_autocast_cache_enabled(false);
@@ -131,21 +144,26 @@ ReplayContext::Installed::Installed(const ReplayContext& context)
   for (const auto& [id, value] : context.parts_) {
     const auto part = registered.find(id);
     if (part == registered.end()) continue;
-    before_->parts.emplace_back(part->second.install, part->second.capture());
+    std::any now = part->second.capture();
     part->second.install(value);
+    before_->parts.emplace_back(part->second.install, std::move(now));
   }
   if (!context.random_.defined()) return;
   before_->random = random_state();
   set_random_state(context.random_);
 }
 
-ReplayContext::Installed::~Installed() {
+void ReplayContext::Installed::restore() {
   if (before_->random.defined()) set_random_state(before_->random);
   for (auto part = before_->parts.rbegin(); part != before_->parts.rend(); ++part)
     part->first(part->second);
   if (before_->globals_changed) before_->globals.install();
   at::autocast::set_autocast_cache_enabled(before_->autocast_cache);
   set_autocast_dtypes(before_->autocast);
+}
+
+ReplayContext::Installed::~Installed() {
+  restore();
 }
 
 ContextPart::ContextPart(std::function<std::any()> capture,

@@ -41,6 +41,9 @@ class ReplayContext final {
 
    private:
     struct Before;
+    void install(const ReplayContext& context);
+    void restore();
+
     std::unique_ptr<Before> before_;
   };
 

@@ -9,6 +9,7 @@
 namespace lethe {
 
 class Region;
+struct KeptCall;
 struct TapeState;
 
 /// A storage that a region got as an input, and whether the tensor was a leaf in forward.
@@ -30,8 +31,10 @@ struct Scope {
   size_t needed = 0;           // of a replay: slots to fill
   size_t captured = 0;         // of a replay: slots filled
   size_t choice = 0;           // of a replay: recorded() so far
+  size_t call = 0;             // of a replay: op_call() of kept names so far
+  KeptCall* kept = nullptr;    // in forward: inside of a call that is kept
   std::vector<ScopeInput> inputs;
-  std::vector<c10::Storage> choices;  // storages of recorded tensors
+  std::vector<c10::Storage> choices;  // storages of recorded tensors and kept results
 };
 
 /// The innermost scope of this thread; nullptr: none.

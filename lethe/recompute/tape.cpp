@@ -4,6 +4,7 @@
 #include "lethe/core/describe.h"
 #include "lethe/recompute/hook_engine_impl.h"
 #include "lethe/recompute/region_impl.h"
+#include "lethe/recompute/region_trace_impl.h"
 #include "lethe/recompute/tape_state_impl.h"
 
 namespace lethe {
@@ -48,16 +49,20 @@ void TapeState::add(const std::shared_ptr<Region>& region) {
 }
 
 void TapeState::sweep() {
-  std::vector<std::shared_ptr<Region>> unused;  // destroyed without the lock
-  const std::lock_guard lock(mutex);
-  for (auto entry = outputs.begin(); entry != outputs.end();) {
-    if (entry->second.storage.expired()) {
-      unused.push_back(std::move(entry->second.output.region));
-      entry = outputs.erase(entry);
-    } else {
-      ++entry;
+  std::vector<OutputOf> unused;  // told of and destroyed without the lock
+  {
+    const std::lock_guard lock(mutex);
+    for (auto entry = outputs.begin(); entry != outputs.end();) {
+      if (entry->second.storage.expired()) {
+        unused.push_back(std::move(entry->second.output));
+        entry = outputs.erase(entry);
+      } else {
+        ++entry;
+      }
     }
   }
+  if (!is_tracing()) return;
+  for (const OutputOf& output : unused) output.region->trace_release(output.index);
 }
 
 Tensors run_region(const RegionSpec& spec, const RegionFn& fn, const Tensors& inputs) {
@@ -162,6 +167,14 @@ int64_t Tape::release(std::string_view region, size_t output) {
 
 void Tape::restore(std::string_view region) {
   state_->require(region)->restore();
+}
+
+std::shared_ptr<Region> TapeState::needed(std::string_view name) const {
+  {
+    const std::lock_guard lock(mutex);
+    if (by_name.contains(name)) return by_name.find(name)->second.lock();
+  }
+  return require(name);
 }
 
 std::shared_ptr<Region> TapeState::require(std::string_view name) const {

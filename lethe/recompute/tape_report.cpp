@@ -30,6 +30,9 @@ RegionReport report_of(const RegionRecord& record, SeenStorages& seen) {
       report.retained_outputs.push_back(fmt::format("out{}: somebody else holds it", k));
     count(output, record.released[k], seen, report);
   }
+  for (size_t i = 0; i < record.kept.size(); ++i)
+    if (seen.insert(record.kept[i].storage._unsafe_get_target()).second)
+      report.kept[record.kept_row[i]].bytes += record.kept[i].bytes;
   for (const SavedStorage& inside : record.inside) count(inside, false, seen, report);
   return report;
 }
@@ -73,7 +76,8 @@ std::vector<RegionReport> Tape::report() const {
 void Tape::restore_at(const at::Tensor& hook, const std::vector<std::string>& names) {
   std::vector<std::weak_ptr<Region>> regions;
   for (const std::string& name : names) {
-    const auto region = state_->require(name);
+    const auto region = state_->needed(name);
+    if (!region) continue;
     const auto rejects = [&](const char* what) {
       fail<RecomputeError>(
           "recompute {} [E2]: the hook tensor must depend on every region that it restores, got "

@@ -31,6 +31,8 @@ struct TapeState {
   void register_outputs(const std::shared_ptr<Region>& region);
   /// The latest region of this name; nullptr: it never ran, or nothing refers to it any more.
   std::shared_ptr<Region> find(std::string_view name) const;
+  /// The same; nullptr only where nothing refers to it any more, E6 where it never ran.
+  std::shared_ptr<Region> needed(std::string_view name) const;
   /// The same; RecomputeError E6 where there is none.
   std::shared_ptr<Region> require(std::string_view name) const;
 
