@@ -11,6 +11,7 @@
 #include "lethe/ops/rms_norm.h"
 #include "lethe/ops/rope.h"
 #include "lethe/ops/sparse_attention.h"
+#include "lethe/recompute/kept_call.h"
 
 namespace lethe {
 namespace {
@@ -68,12 +69,25 @@ void Attention::project(LayerState& state) const {
   const at::Tensor qa = ops::rms_norm(ops::linear(x_q, q_down_), q_norm_, eps_);
   state.observe("attn.qa", qa);
   if (indexer_) state.qa = qa.detach();
-  const at::Tensor q_up = ops::linear(qa, q_up_).view({-1, heads_, head_dim_});
-  const at::Tensor& positions = state.batch.positions;
-  state.q = ops::norm_rope(q_up, std::nullopt, positions, inv_freq_, eps_);
-  state.kv = ops::norm_rope(ops::linear(x_kv, kv_proj_), kv_norm_, positions, inv_freq_, eps_);
+  state.q = make_query(state, qa);
+  state.kv = ops::norm_rope(
+      ops::linear(x_kv, kv_proj_), kv_norm_, state.batch().positions, inv_freq_, eps_);
   state.observe("attn.q", state.q);
   state.observe("attn.kv", state.kv);
+}
+
+// Both steps as one sub-graph, or each as its own: the plan has at most one of these borders.
+at::Tensor Attention::make_query(const LayerState& state, const at::Tensor& qa) const {
+  const auto up = [this](const Tensors& in) -> Tensors {
+    return {ops::linear(in[0], q_up_).view({-1, heads_, head_dim_})};
+  };
+  const auto norm = [this, pass = state.pass](const Tensors& in) -> Tensors {
+    return {ops::norm_rope(in[0], std::nullopt, pass->batch.positions, inv_freq_, eps_)};
+  };
+  const auto both = [up, norm, tape = state.tape](const Tensors& in) {
+    return tape.run(SubgraphId::QNorm, norm, tape.run(SubgraphId::QUp, up, {in[0]}));
+  };
+  return state.tape.run(SubgraphId::QUpNorm, both, {qa})[0];
 }
 
 void Attention::index(LayerState& state) const {
@@ -82,7 +96,8 @@ void Attention::index(LayerState& state) const {
 
 void Attention::compress(LayerState& state) const {
   if (!compressor_) return;
-  state.slots = compressor_->forward(state.x_slots_kv, state.x_slots_gate, state.batch, inv_freq_);
+  state.slots =
+      compressor_->forward(state.x_slots_kv, state.x_slots_gate, state.batch(), inv_freq_);
   drop(state.x_slots_kv, state.x_slots_gate);
   state.observe("attn.slots", state.slots);
 }
@@ -91,72 +106,95 @@ ops::AttentionRule Attention::rule() const {
   return {.window = window_, .ratio = ratio_, .scale = scale_};
 }
 
+bool Attention::wants_loss(const LayerState& state) const {
+  return indexer_ && state.factors().indexer_loss != IndexerLoss::Off &&
+         state.index_q.requires_grad();
+}
+
 bool Attention::wants_slot_mass(const LayerState& state) const {
-  return indexer_ && state.factors.indexer_loss == IndexerLoss::Sparse &&
-         state.factors.csa_attention == CsaAttention::Sparse &&
-         state.factors.teacher == IndexerTeacher::Joint && state.index_q.requires_grad();
+  const LossFactors& factors = state.factors();
+  return wants_loss(state) && factors.indexer_loss == IndexerLoss::Sparse &&
+         factors.csa_attention == CsaAttention::Sparse && factors.teacher == IndexerTeacher::Joint;
 }
 
 void Attention::attend(LayerState& state) const {
-  const bool sparse = indexer_ && state.factors.csa_attention == CsaAttention::Sparse;
-  const auto slots = optional(state.slots), indices = sparse ? optional(state.topk) : std::nullopt;
-  std::tie(state.o, state.lse, state.slot_mass) =
-      ops::sparse_attention({.q = state.q,
-                             .kv = state.kv,
-                             .slots = slots,
-                             .indices = indices,
-                             .sink = sink_,
-                             .cu_seqlens = state.batch.cu_seqlens},
-                            rule(),
-                            {.positions = state.batch.positions,
-                             .inv_freq = inv_freq_,
-                             .slot_mass = wants_slot_mass(state)});
+  const bool sparse = indexer_ && state.factors().csa_attention == CsaAttention::Sparse;
+  const auto fn = [this, pass = state.pass, mass = wants_slot_mass(state)](const Tensors& in) {
+    const auto slots = optional(in[2]), indices = optional(in[3]);
+    auto [o, lse, slot_mass] = ops::sparse_attention(
+        {.q = in[0],
+         .kv = in[1],
+         .slots = slots,
+         .indices = indices,
+         .sink = sink_,
+         .cu_seqlens = pass->batch.cu_seqlens},
+        rule(),
+        {.positions = pass->batch.positions, .inv_freq = inv_freq_, .slot_mass = mass});
+    Tensors out{std::move(o), std::move(lse)};
+    if (mass) out.push_back(std::move(slot_mass));
+    return out;
+  };
+  const auto region = [fn](const Tensors& in) {
+    return op_call("lethe::sparse_attention", fn, in);
+  };
+  Tensors out =
+      state.tape.run(SubgraphId::Sparse,
+                     region,
+                     {state.q, state.kv, state.slots, sparse ? state.topk : at::Tensor()});
+  state.o = std::move(out[0]);
+  state.lse = std::move(out[1]);
+  if (out.size() > 2) state.slot_mass = std::move(out[2]);
   state.observe("attn.lse", state.lse);
-  if (!state.observer) return;
+  // The indexer's loss is the last reader of these.
+  if (!wants_loss(state)) drop(state.q, state.kv, state.slots, state.topk, state.lse);
+  if (!state.is_observed()) return;
   // The operator rotates o back by itself; who looks also wants to see it before that.
   const at::NoGradGuard no_grad;
   state.observe("attn.o_rotated",
-                ops::rope(state.o, state.batch.positions, inv_freq_, /*inverse=*/false));
+                ops::rope(state.o, state.batch().positions, inv_freq_, /*inverse=*/false));
 }
 
 void Attention::project_out(LayerState& state) const {
   state.observe("attn.o", state.o);
-  const at::Tensor low =
-      ops::grouped_linear(state.o.view({-1, heads_ * head_dim_}), o_group_, o_groups_);
-  const at::Tensor out = ops::linear(low, o_proj_);
-  state.observe("attn.out", out);
-  state.x = indexer_ ? attach_indexer_loss(state, out) : out;
+  const auto fn = [this](const Tensors& in) -> Tensors {
+    const at::Tensor low =
+        ops::grouped_linear(in[0].view({-1, heads_ * head_dim_}), o_group_, o_groups_);
+    return {ops::linear(low, o_proj_)};
+  };
+  state.x = state.tape.run(SubgraphId::Oup, fn, {state.o})[0];
+  state.observe("attn.out", state.x);
+  if (wants_loss(state)) attach_indexer_loss(state);
   drop(state.q, state.kv, state.slots, state.o, state.lse, state.slot_mass, state.topk);
   drop(state.index_q, state.index_k, state.index_w);
 }
 
-at::Tensor Attention::attach_indexer_loss(const LayerState& state, const at::Tensor& out) const {
-  if (state.factors.indexer_loss == IndexerLoss::Off || !state.index_q.requires_grad()) return out;
-  const bool sparse_set = state.factors.indexer_loss == IndexerLoss::Sparse;
+void Attention::attach_indexer_loss(LayerState& state) const {
+  const LossFactors& factors = state.factors();
+  const bool sparse_set = factors.indexer_loss == IndexerLoss::Sparse;
   // The attention's own denominator serves only where the loss looks at exactly the attended set.
-  const bool attended_set = sparse_set && state.factors.csa_attention == CsaAttention::Sparse;
+  const bool attended_set = sparse_set && factors.csa_attention == CsaAttention::Sparse;
   const at::Tensor q = state.q.detach(), kv = state.kv.detach(), sink = sink_.detach();
   const auto slots = optional(state.slots.detach());
   const auto indices = sparse_set ? optional(state.topk) : std::nullopt;
-  const bool joint = state.factors.teacher == IndexerTeacher::Joint;
+  const bool joint = factors.teacher == IndexerTeacher::Joint;
   const auto lse = attended_set && joint ? optional(state.lse) : std::nullopt;
   const ops::AttentionInputs inputs{.q = q,
                                     .kv = kv,
                                     .slots = slots,
                                     .indices = indices,
                                     .sink = sink,
-                                    .cu_seqlens = state.batch.cu_seqlens};
+                                    .cu_seqlens = state.batch().cu_seqlens};
   const ops::KlTeacher teacher{.attention = inputs,
                                .lse = lse,
                                .rule = rule(),
                                .joint = joint,
                                .slot_mass = wants_slot_mass(state) ? &state.slot_mass : nullptr};
-  double* sum = &state.tally.indexer_kl[static_cast<size_t>(state.layer)];
-  return ops::attach_indexer_kl(out,
-                                teacher,
-                                {.q = state.index_q, .k = state.index_k, .w = state.index_w},
-                                state.factors.indexer,
-                                [sum](const at::Tensor& loss) { *sum += loss.item<double>(); });
+  double* sum = &state.pass->tally.indexer_kl[static_cast<size_t>(state.layer)];
+  state.x = ops::attach_indexer_kl(state.x,
+                                   teacher,
+                                   {.q = state.index_q, .k = state.index_k, .w = state.index_w},
+                                   factors.indexer,
+                                   [sum](const at::Tensor& loss) { *sum += loss.item<double>(); });
 }
 
 }  // namespace lethe

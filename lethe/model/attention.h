@@ -39,10 +39,11 @@ class Attention final {
  private:
   [[nodiscard]] ops::AttentionRule rule() const;
   void fork_input(LayerState& state, at::Tensor& x_q, at::Tensor& x_kv) const;
+  [[nodiscard]] at::Tensor make_query(const LayerState& state, const at::Tensor& qa) const;
+  [[nodiscard]] bool wants_loss(const LayerState& state) const;
   /// Whether the indexer's loss will look at exactly the slots that attention reads.
   [[nodiscard]] bool wants_slot_mass(const LayerState& state) const;
-  [[nodiscard]] at::Tensor attach_indexer_loss(const LayerState& state,
-                                               const at::Tensor& out) const;
+  void attach_indexer_loss(LayerState& state) const;
 
   int64_t heads_, head_dim_, o_groups_, window_, ratio_;
   double eps_, scale_;

@@ -2,6 +2,7 @@
 
 #include "lethe/ops/compressor.h"
 #include "lethe/ops/linear.h"
+#include "lethe/recompute/kept_call.h"
 
 namespace lethe {
 namespace {
@@ -28,14 +29,17 @@ at::Tensor Compressor::forward(const at::Tensor& x_for_kv,
                                const MicroBatch& batch,
                                const at::Tensor& inv_freq) const {
   const at::Tensor kv = ops::linear(x_for_kv, wkv_), gate = ops::linear(x_for_gate, wgate_);
-  return ops::compressor({.kv = kv,
-                          .gate = gate,
-                          .ape = ape_,
-                          .norm_weight = norm_,
-                          .slot_positions = batch.slot_positions.at(ratio_),
-                          .inv_freq = inv_freq,
-                          .cu_seqlens = batch.cu_seqlens},
-                         {.ratio = ratio_, .eps = eps_});
+  const auto pool = [&](const Tensors& in) -> Tensors {
+    return {ops::compressor({.kv = in[0],
+                             .gate = in[1],
+                             .ape = ape_,
+                             .norm_weight = norm_,
+                             .slot_positions = batch.slot_positions.at(ratio_),
+                             .inv_freq = inv_freq,
+                             .cu_seqlens = batch.cu_seqlens},
+                            {.ratio = ratio_, .eps = eps_})};
+  };
+  return op_call("lethe::compressor", pool, {kv, gate})[0];
 }
 
 }  // namespace lethe

@@ -1,10 +1,12 @@
 #include "lethe/model/deepseek_v4.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "lethe/core/byte_accounting.h"
+#include "lethe/core/live_blocks.h"
 #include "lethe/core/node.h"
 #include "lethe/model/param_rows.h"
 #include "lethe/ops/cross_entropy.h"
@@ -86,16 +88,40 @@ const std::vector<Node>& DeepseekV4::program(int64_t layer) const {
   return layers_[static_cast<size_t>(layer)]->program();
 }
 
+LayerTape DeepseekV4::layer_tape(const RecomputePass& recompute,
+                                 const MicroBatch& batch,
+                                 int64_t layer) const {
+  const int64_t depth = layer - config_.num_layers;
+  const std::string label = depth < 0 ? fmt::format("L{}", layer) : fmt::format("MTP{}", depth);
+  if (!recompute.is_active()) return LayerTape(label);
+  Tensors constants{batch.ids, batch.positions, batch.cu_seqlens, rope_.main, rope_.compress};
+  for (const auto& [ratio, positions] : batch.slot_positions) constants.push_back(positions);
+  // A checked plan refuses what a region reads and has not been told of: frozen parameters, and
+  // parameters through a detached tensor.
+  if (recompute.plan->checks != PlanChecks::Off)
+    for (size_t i = 0; i < store_->size(); ++i) constants.push_back(store_->value(i));
+  return {recompute,
+          {.index = static_cast<size_t>(layer),
+           .label = label,
+           .constants = std::move(constants),
+           .save_targets = &deepseek_v4_save_targets()}};
+}
+
 // Embedding and all main layers; leaves the streams in the state, sums the balance losses.
-at::Tensor DeepseekV4::run_trunk(LayerState& state, const at::Tensor& embed_weight) const {
-  const at::Tensor embedded = ops::embedding(state.batch.ids, embed_weight);
+at::Tensor DeepseekV4::run_trunk(LayerState& state,
+                                 const at::Tensor& embed_weight,
+                                 const RecomputePass& recompute) const {
+  ProducerTag producer({}, node_name(Event::EmbedEnd));
+  const at::Tensor embedded = ops::embedding(state.batch().ids, embed_weight);
   state.prefix.clear();
   state.observe("embeddings", embedded);
   state.streams = embedded.unsqueeze(1).expand({-1, config_.streams, -1});
   at::Tensor balance;
+  producer.set_node(node_name(Event::HeadLossEnd));  // sums of losses
   for (size_t i = 0; i < layers_.size(); ++i) {
     state.layer = static_cast<int64_t>(i);
     state.prefix = fmt::format("layers.{}.", i);
+    state.tape = layer_tape(recompute, state.batch(), state.layer);
     layers_[i]->forward(state);
     if (state.balance.defined())
       balance = balance.defined() ? balance + state.balance : state.balance;
@@ -108,13 +134,17 @@ at::Tensor DeepseekV4::run_trunk(LayerState& state, const at::Tensor& embed_weig
 ModelOutput DeepseekV4::forward(const MicroBatch& batch,
                                 const LossFactors& factors,
                                 RunTally& tally,
-                                const Observer& observer) const {
-  LayerState state{.batch = batch, .factors = factors, .observer = observer, .tally = tally};
+                                const Observer& observer,
+                                const RecomputePass& recompute) const {
+  std::optional<TapeScope> scope;
+  if (recompute.is_active()) scope.emplace(*recompute.tape);
+  LayerState state{
+      .pass = std::make_shared<const ForwardPass>(ForwardPass{batch, factors, observer, tally})};
   const auto depths = static_cast<int64_t>(mtp_.size());
   // Shared weights: gradients are added main first, then depth by depth.
   const Tensors embeds = fork(embed_, 1 + depths), heads = fork(lm_head_, 1 + depths);
   ModelOutput out;
-  out.balance = run_trunk(state, embeds[0]);
+  out.balance = run_trunk(state, embeds[0], recompute);
   state.observe("streams", state.streams);
   at::Tensor to_head = state.streams;
   if (depths > 0) {
@@ -122,9 +152,11 @@ ModelOutput DeepseekV4::forward(const MicroBatch& batch,
     to_head = head;
     state.streams = next;
   }
+  ProducerTag producer({}, node_name(Event::FinalNormEnd));
   const at::Tensor hidden =
       ops::rms_norm(stream_head_->forward(to_head), final_norm_, config_.norm_eps);
   state.observe("final_hidden", hidden);
+  producer.set_node(node_name(Event::HeadLossEnd));
   const auto [main_sum, token_loss] =
       ops::cross_entropy(hidden, heads[0], batch.labels, logit_chunk(config_.vocab_size));
   state.observe("token_loss", token_loss);
@@ -135,10 +167,13 @@ ModelOutput DeepseekV4::forward(const MicroBatch& batch,
     const auto depth = static_cast<size_t>(k);
     state.layer = config_.num_layers + k;
     state.prefix = fmt::format("mtp.{}.", k);
+    state.tape = layer_tape(recompute, batch, state.layer);
+    ProducerTag mtp_producer(state.tape.label(), node_name(Event::MtpEntryEnd));
     const at::Tensor ahead = shift_left(batch.ids, batch.documents, k + 1, 0);
     labels = shift_left(labels, batch.documents, 1, kIgnoredLabel);
     const at::Tensor mtp_hidden = mtp_[depth]->forward(
         state, ops::embedding(ahead, embeds[depth + 1]), /*streams_read_again=*/k + 1 < depths);
+    mtp_producer.set_node(node_name(Event::MtpHeadLossEnd));
     const auto [sum, token] =
         ops::cross_entropy(mtp_hidden, heads[depth + 1], labels, logit_chunk(config_.vocab_size));
     state.observe("token_loss", token);
@@ -159,8 +194,9 @@ at::Tensor DeepseekV4::hidden(const MicroBatch& batch) const {
   const LossFactors factors;
   const Observer nobody;
   RunTally tally = make_tally();
-  LayerState state{.batch = batch, .factors = factors, .observer = nobody, .tally = tally};
-  run_trunk(state, embed_);
+  LayerState state{
+      .pass = std::make_shared<const ForwardPass>(ForwardPass{batch, factors, nobody, tally})};
+  run_trunk(state, embed_, {});
   return ops::rms_norm(stream_head_->forward(state.streams), final_norm_, config_.norm_eps);
 }
 

@@ -12,6 +12,7 @@
 #include "lethe/model/micro_batch.h"
 #include "lethe/model/mtp.h"
 #include "lethe/model/rope_tables.h"
+#include "lethe/recompute/layer_tape.h"
 
 namespace lethe {
 
@@ -41,11 +42,13 @@ class DeepseekV4 final {
   [[nodiscard]] const ParamStore& params() const { return *store_; }
 
   /// Forward of everything: trunk, MTP blocks, all losses. `tally` must come from make_tally and
-  /// live until backward has run; indexer losses are written there during backward.
+  /// live until backward has run, and so must the model; indexer losses are written there during
+  /// backward. recompute: what is forgotten and run again in backward; the values are the same.
   [[nodiscard]] ModelOutput forward(const MicroBatch& batch,
                                     const LossFactors& factors,
                                     RunTally& tally,
-                                    const Observer& observer = {}) const;
+                                    const Observer& observer = {},
+                                    const RecomputePass& recompute = {}) const;
 
   /// Forward of the trunk only: the hidden state before the LM head, [T,D].
   [[nodiscard]] at::Tensor hidden(const MicroBatch& batch) const;
@@ -65,7 +68,12 @@ class DeepseekV4 final {
   [[nodiscard]] const std::vector<Node>& program(int64_t layer) const;
 
  private:
-  at::Tensor run_trunk(LayerState& state, const at::Tensor& embed_weight) const;
+  at::Tensor run_trunk(LayerState& state,
+                       const at::Tensor& embed_weight,
+                       const RecomputePass& recompute) const;
+  [[nodiscard]] LayerTape layer_tape(const RecomputePass& recompute,
+                                     const MicroBatch& batch,
+                                     int64_t layer) const;
 
   ModelConfig config_;
   std::unique_ptr<ParamStore> store_;

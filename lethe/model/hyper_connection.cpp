@@ -1,15 +1,15 @@
 #include "lethe/model/hyper_connection.h"
 
+#include "lethe/core/live_blocks.h"
 #include "lethe/core/node.h"
 #include "lethe/ops/mhc_head.h"
 #include "lethe/ops/mhc_post.h"
 #include "lethe/ops/mhc_pre.h"
+#include "lethe/recompute/kept_call.h"
 
 namespace lethe {
 
-HyperConnection::HyperConnection(const ParamScope& site_scope,
-                                 const ModelConfig& config,
-                                 std::string_view site)
+HyperConnection::HyperConnection(const ParamScope& site_scope, const ModelConfig& config, Site site)
     : site_(site),
       iterations_(config.sinkhorn_iterations),
       norm_eps_(config.norm_eps),
@@ -25,18 +25,32 @@ void HyperConnection::collapse(LayerState& state) const {
   auto [to_pre, to_post] = forked<2>(state.streams);
   drop(state.streams);
   state.residual = std::move(to_post);
-  const at::Tensor scale = at::cat({alpha_pre_, alpha_post_, alpha_res_});
-  at::Tensor pre;
-  std::tie(state.x, state.post, state.comb, pre) =
-      ops::mhc_pre(to_pre, fn_, base_, scale, iterations_, norm_eps_, hc_eps_);
-  const std::string site = "hc_" + std::string(site_);
-  state.observe(site + ".pre", pre);
+  const auto pre = [this](const Tensors& in) -> Tensors {
+    const at::Tensor scale = at::cat({alpha_pre_, alpha_post_, alpha_res_});
+    auto [x, post, comb, weights] =
+        ops::mhc_pre(in[0], fn_, base_, scale, iterations_, norm_eps_, hc_eps_);
+    return {std::move(x), std::move(post), std::move(comb), std::move(weights)};
+  };
+  const auto region = [pre](const Tensors& in) { return op_call("lethe::mhc_pre", pre, in); };
+  const bool attention = site_ == Site::Attention;
+  Tensors out =
+      state.tape.run(attention ? SubgraphId::AttnPre : SubgraphId::MlpPre, region, {to_pre});
+  state.x = std::move(out[0]);
+  state.post = std::move(out[1]);
+  state.comb = std::move(out[2]);
+  const std::string site = attention ? "hc_attn" : "hc_ffn";
+  state.observe(site + ".pre", out[3]);
   state.observe(site + ".post", state.post);
   state.observe(site + ".comb", state.comb);
 }
 
 void HyperConnection::expand(LayerState& state) const {
-  state.streams = ops::mhc_post(state.x, state.residual, state.post, state.comb);
+  const auto post = [](const Tensors& in) -> Tensors {
+    return {ops::mhc_post(in[0], in[1], in[2], in[3])};
+  };
+  const auto region = [post](const Tensors& in) { return op_call("lethe::mhc_post", post, in); };
+  const SubgraphId id = site_ == Site::Attention ? SubgraphId::AttnPost : SubgraphId::MlpPost;
+  state.streams = state.tape.run(id, region, {state.x, state.residual, state.post, state.comb})[0];
   drop(state.x, state.residual, state.post, state.comb);
 }
 
@@ -48,6 +62,7 @@ StreamHead::StreamHead(const ParamScope& scope, const ModelConfig& config)
       scale_(scope.add("hc_head_scale", {1})) {}
 
 at::Tensor StreamHead::forward(const at::Tensor& streams_TnD) const {
+  const ProducerTag producer(node_name(Event::HcHeadEnd));
   return ops::mhc_head(streams_TnD, fn_, base_, scale_, norm_eps_, hc_eps_);
 }
 

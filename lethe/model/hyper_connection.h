@@ -14,8 +14,9 @@ namespace lethe {
 /// back. mapping_proj.weight [(2+n)n, nD], bias [(2+n)n], alpha_pre/post/res [1].
 class HyperConnection final {
  public:
-  /// site: "attn" or "ffn", the name the observer sees.
-  HyperConnection(const ParamScope& site_scope, const ModelConfig& config, std::string_view site);
+  enum class Site { Attention, Mlp };
+
+  HyperConnection(const ParamScope& site_scope, const ModelConfig& config, Site site);
 
   /// streams -> residual, x, post, comb.
   void collapse(LayerState& state) const;
@@ -24,7 +25,7 @@ class HyperConnection final {
   void expand(LayerState& state) const;
 
  private:
-  std::string_view site_;
+  Site site_;
   int64_t iterations_;
   double norm_eps_, hc_eps_;
   at::Tensor fn_, base_, alpha_pre_, alpha_post_, alpha_res_;

@@ -19,33 +19,47 @@ Indexer::Indexer(const ParamScope& scope, const ModelConfig& config)
       weights_proj_(scope.add("linear_weights_proj.weight", {config.index_heads, config.hidden})),
       compressor_(scope.sub("compressor"), config, kCsaRatio, config.index_head_dim) {}
 
-void Indexer::forward(LayerState& state, const at::Tensor& inv_freq) const {
-  const at::Tensor q = ops::linear(state.qa, wq_b_).view({-1, heads_, head_dim_});
-  const at::Tensor rotated = ops::rope(q, state.batch.positions, inv_freq, /*inverse=*/false);
-  const at::Tensor key =
-      compressor_.forward(state.x_indexer, state.x_indexer, state.batch, inv_freq);
-  state.index_q = hadamard_ ? ops::hadamard(rotated) : rotated;
-  state.index_k = hadamard_ ? ops::hadamard(key) : key;
+Tensors Indexer::choose(const MicroBatch& batch,
+                        const at::Tensor& inv_freq,
+                        const Tensors& inputs) const {
+  const at::Tensor &x = inputs[0], &qa = inputs[1];
+  at::Tensor q = ops::rope(ops::linear(qa, wq_b_).view({-1, heads_, head_dim_}),
+                           batch.positions,
+                           inv_freq,
+                           /*inverse=*/false);
+  at::Tensor k = compressor_.forward(x, x, batch, inv_freq);
+  if (hadamard_) q = ops::hadamard(q), k = ops::hadamard(k);
   const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim_ * heads_));
-  state.index_w = ops::linear(state.x_indexer, weights_proj_) * scale;
-  {
-    const at::NoGradGuard no_grad;  // indices carry no gradient
-    state.topk = std::get<0>(
-        ops::lightning_indexer({.q = state.index_q, .k = state.index_k, .w = state.index_w},
-                               state.batch.cu_seqlens,
-                               kCsaRatio,
-                               {.topk = topk_, .return_values = false}));
-  }
-  if (state.observer) observe(state, key);
+  at::Tensor w = ops::linear(x, weights_proj_) * scale;
+  // Indices carry no gradient, and a replay takes those of forward (spec 3 R6.25).
+  at::Tensor topk = recorded([&]() -> Tensors {
+    return {std::get<0>(ops::lightning_indexer({.q = q, .k = k, .w = w},
+                                               batch.cu_seqlens,
+                                               kCsaRatio,
+                                               {.topk = topk_, .return_values = false}))};
+  })[0];
+  return {std::move(topk), std::move(q), std::move(k), std::move(w)};
+}
+
+void Indexer::forward(LayerState& state, const at::Tensor& inv_freq) const {
+  const auto fn = [this, inv_freq, pass = state.pass](const Tensors& in) {
+    return choose(pass->batch, inv_freq, in);
+  };
+  Tensors out = state.tape.run(SubgraphId::Indexer, fn, {state.x_indexer, state.qa});
+  state.topk = std::move(out[0]);
+  state.index_q = std::move(out[1]);
+  state.index_k = std::move(out[2]);
+  state.index_w = std::move(out[3]);
+  if (state.is_observed()) observe(state);
   drop(state.x_indexer, state.qa);
 }
 
-void Indexer::observe(const LayerState& state, const at::Tensor& key) const {
+void Indexer::observe(const LayerState& state) const {
   const at::NoGradGuard no_grad;
-  state.observe("attn.indexer.k", key);
+  state.observe("attn.indexer.k", hadamard_ ? ops::hadamard(state.index_k) : state.index_k);
   state.observe("attn.indexer.scores",
                 ops::indexer_scores({.q = state.index_q, .k = state.index_k, .w = state.index_w},
-                                    state.batch.cu_seqlens,
+                                    state.batch().cu_seqlens,
                                     kCsaRatio));
   state.observe("attn.indexer.topk", state.topk);
 }

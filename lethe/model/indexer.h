@@ -20,7 +20,11 @@ class Indexer final {
   void forward(LayerState& state, const at::Tensor& inv_freq) const;
 
  private:
-  void observe(const LayerState& state, const at::Tensor& key) const;
+  /// The sub-graph: {x, qa} -> {topk, q, k, w}.
+  [[nodiscard]] Tensors choose(const MicroBatch& batch,
+                               const at::Tensor& inv_freq,
+                               const Tensors& inputs) const;
+  void observe(const LayerState& state) const;
 
   int64_t heads_, head_dim_, topk_;
   bool hadamard_;

@@ -35,11 +35,14 @@ class Layer final {
   /// The layer program, one node per event, in order.
   [[nodiscard]] const std::vector<Node>& program() const { return program_; }
 
-  /// Runs the program: streams in, streams out.
+  /// Runs the program, recomputing what state.tape says: streams in, streams out.
   void forward(LayerState& state) const;
 
  private:
   [[nodiscard]] std::vector<Node> make_program() const;
+  /// The nodes of a sub-graph that spans several: as one region where the plan has it.
+  void run_span(LayerState& state, SubgraphId span) const;
+  void run_nodes(LayerState& state, SubgraphId span) const;
 
   double norm_eps_;
   HyperConnection attn_site_, mlp_site_;

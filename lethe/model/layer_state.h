@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,7 @@
 
 #include "lethe/config/train_config.h"
 #include "lethe/model/micro_batch.h"
+#include "lethe/recompute/layer_tape.h"
 
 namespace lethe {
 
@@ -38,14 +40,21 @@ struct RunTally {
       expert_counts;  // by layer (MTP blocks behind): int64 [E]; undefined for hash layers
 };
 
+/// What is the same in all layers of one forward pass. Shared with the regions that run layers
+/// again in backward.
+struct ForwardPass {
+  MicroBatch batch;
+  LossFactors factors;
+  Observer observer;
+  RunTally& tally;
+};
+
 /// Everything that travels through the nodes of one layer for one micro-batch.
 /// Letters: T tokens, n streams, D hidden, H heads, c head dim, C slots, k experts per token.
 struct LayerState {
   // Fixed during the layer.
-  const MicroBatch& batch;
-  const LossFactors& factors;
-  const Observer& observer;
-  RunTally& tally;
+  std::shared_ptr<const ForwardPass> pass;
+  LayerTape tape;
   std::string prefix;  // "layers.3." for the observer
   int64_t layer = 0;   // main layers, then MTP blocks
 
@@ -71,8 +80,20 @@ struct LayerState {
   at::Tensor routed, shared;            // [T,D]
   at::Tensor balance;                   // scalar loss of this layer with its factor, or undefined
 
+  /// The fixed members alone, for nodes that a replay runs again.
+  [[nodiscard]] LayerState without_tensors() const {
+    return {.pass = pass, .tape = tape, .prefix = prefix, .layer = layer};
+  }
+
+  [[nodiscard]] const MicroBatch& batch() const { return pass->batch; }
+
+  [[nodiscard]] const LossFactors& factors() const { return pass->factors; }
+
+  /// Somebody looks, and has not seen this run's values in forward.
+  [[nodiscard]] bool is_observed() const { return pass->observer && !in_replay(); }
+
   void observe(std::string_view name, const at::Tensor& value) const {
-    if (observer) observer(prefix + std::string(name), value);
+    if (is_observed()) pass->observer(prefix + std::string(name), value);
   }
 };
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/full_like.h>
 
 #include "lethe/base/error.h"
+#include "lethe/core/live_blocks.h"
 
 namespace lethe {
 namespace {
@@ -23,6 +24,7 @@ MicroBatch make_micro_batch(std::span<const int64_t> ids,
                             std::span<const int32_t> cu_seqlens,
                             std::span<const int64_t> ratios,
                             at::Device device) {
+  const ProducerTag producer({}, "batch");
   MicroBatch batch{.documents = Documents(cu_seqlens)};
   const auto tokens = static_cast<size_t>(batch.documents.tokens());
   LETHE_CHECK(ShapeError,

@@ -7,6 +7,7 @@
 #include "lethe/ops/experts.h"
 #include "lethe/ops/gate.h"
 #include "lethe/ops/swiglu_mlp.h"
+#include "lethe/recompute/kept_call.h"
 
 namespace lethe {
 
@@ -37,27 +38,43 @@ void Moe::route(LayerState& state) const {
   state.x_shared = std::move(shared);
   state.x_experts = std::move(routed);
   drop(state.x);
-  const std::optional<at::Tensor> bias = hash_ ? std::nullopt : std::optional(bias_);
-  const std::optional<at::Tensor> given =
-      hash_ ? std::optional(ops::gate_lookup(state.batch.ids, table_)) : std::nullopt;
-  auto [weights, indices, scores] = ops::gate(
-      router, gate_, bias, given, {experts_per_token_, score_function_, normalize_, route_scale_});
-  state.route_weights = std::move(weights);
-  state.route_ids = std::move(indices);
+  const at::Tensor scores = choose(state, router);
   state.observe("ffn.gate.scores", scores);
-  const bool balanced = state.factors.balance > 0 && (!hash_ || state.factors.balance_hash_layers);
+  const LossFactors& factors = state.factors();
+  const bool balanced = factors.balance > 0 && (!hash_ || factors.balance_hash_layers);
   if (balanced)
-    state.balance = ops::balance_loss(scores, state.batch.cu_seqlens, experts_per_token_) *
-                    state.factors.balance;
+    state.balance =
+        ops::balance_loss(scores, state.batch().cu_seqlens, experts_per_token_) * factors.balance;
   state.observe("ffn.gate.indices", state.route_ids);
   state.observe("ffn.gate.weights", state.route_weights);
   tally(state, scores);
 }
 
+at::Tensor Moe::choose(LayerState& state, const at::Tensor& x) const {
+  // A replay takes the choice of forward (spec 3 R6.25), which the same operator made; a copy of
+  // it, as forward's is no choice yet where the operator saves it.
+  const bool again = !hash_ && in_replay();
+  at::Tensor chosen, given;
+  if (again) chosen = recorded([]() -> Tensors { return {}; })[0], given = chosen.clone();
+  if (hash_) given = ops::gate_lookup(state.batch().ids, table_);
+  const auto gate = [this, given](const Tensors& in) -> Tensors {
+    const std::optional<at::Tensor> bias = hash_ ? std::nullopt : std::optional(bias_);
+    const auto fixed = given.defined() ? std::optional(given) : std::nullopt;
+    auto [weights, indices, scores] = ops::gate(
+        in[0], gate_, bias, fixed, {experts_per_token_, score_function_, normalize_, route_scale_});
+    return {std::move(weights), std::move(indices), std::move(scores)};
+  };
+  Tensors out = op_call("lethe::gate", gate, {x});
+  state.route_weights = std::move(out[0]);
+  state.route_ids = again ? chosen : out[1];
+  if (!hash_ && !again) recorded([&]() -> Tensors { return {out[1]}; });
+  return out[2];
+}
+
 // Counted during forwards that will be trained only (model spec 9.3).
 void Moe::tally(LayerState& state, const at::Tensor& scores) const {
-  if (hash_ || !at::GradMode::is_enabled() || !scores.requires_grad()) return;
-  at::Tensor& counts = state.tally.expert_counts[static_cast<size_t>(state.layer)];
+  if (hash_ || in_replay() || !at::GradMode::is_enabled() || !scores.requires_grad()) return;
+  at::Tensor& counts = state.pass->tally.expert_counts[static_cast<size_t>(state.layer)];
   const at::Tensor now = ops::expert_counts(state.route_ids, num_experts_);
   counts = counts.defined() ? counts + now : now;
 }
@@ -65,9 +82,18 @@ void Moe::tally(LayerState& state, const at::Tensor& scores) const {
 void Moe::dispatch(LayerState&) const {}
 
 void Moe::run_experts(LayerState& state) const {
-  state.shared = ops::swiglu_mlp(state.x_shared, shared_fc1_, shared_fc2_, shared_limit_);
+  const auto shared = [this](const Tensors& in) -> Tensors {
+    return {ops::swiglu_mlp(in[0], shared_fc1_, shared_fc2_, shared_limit_)};
+  };
+  const auto region = [shared](const Tensors& in) {
+    return op_call("lethe::swiglu_mlp", shared, in);
+  };
+  state.shared = state.tape.run(SubgraphId::SharedExpert, region, {state.x_shared})[0];
+  const auto routed = [this](const Tensors& in) -> Tensors {
+    return {ops::experts(in[0], in[1], in[2], fc1_, fc2_, limit_)};
+  };
   state.routed =
-      ops::experts(state.x_experts, state.route_weights, state.route_ids, fc1_, fc2_, limit_);
+      op_call("lethe::experts", routed, {state.x_experts, state.route_weights, state.route_ids})[0];
   drop(state.x_shared, state.x_experts, state.route_weights, state.route_ids);
 }
 

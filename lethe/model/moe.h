@@ -31,6 +31,8 @@ class Moe final {
   void combine(LayerState& state) const;
 
  private:
+  /// -> route_weights, route_ids; returns the scores.
+  [[nodiscard]] at::Tensor choose(LayerState& state, const at::Tensor& x) const;
   void tally(LayerState& state, const at::Tensor& scores) const;
 
   int64_t num_experts_, experts_per_token_;

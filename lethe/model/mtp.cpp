@@ -1,5 +1,6 @@
 #include "lethe/model/mtp.h"
 
+#include "lethe/core/live_blocks.h"
 #include "lethe/core/node.h"
 #include "lethe/ops/linear.h"
 #include "lethe/ops/rms_norm.h"
@@ -29,6 +30,7 @@ at::Tensor MtpBlock::forward(LayerState& state,
     to_head = head;
     state.streams = next;
   }
+  const ProducerTag producer(node_name(Event::MtpNormEnd));
   const at::Tensor hidden = ops::rms_norm(head_.forward(to_head), final_norm_, norm_eps_);
   state.observe("hidden", hidden);
   return hidden;
