@@ -11,6 +11,7 @@
 #include "lethe/train/compare.h"
 #include "lethe/train/generate.h"
 #include "lethe/train/model_folder.h"
+#include "lethe/train/recompute_choice.h"
 #include "lethe/train/reference_docs.h"
 #include "lethe/train/run_files.h"
 #include "lethe/train/step.h"
@@ -86,6 +87,7 @@ int run_dry(const ResolvedSettings& settings, std::ostream& out) {
   const auto params = contract(settings.config.model);
   const ParamTotals totals = param_totals(settings.config.model);
   const SizePrediction sizes = predict_sizes(settings.config);
+  const RecomputeChoice choice = choose_recompute(settings.config);
   out << fmt::format("parameters         {} ({} layers, {} embedding and heads, {} MTP)\n",
                      totals.total(),
                      totals.layers,
@@ -97,7 +99,9 @@ int run_dry(const ResolvedSettings& settings, std::ostream& out) {
       << fmt::format("gradient bytes     {} ({})\n", sizes.gradients, bytes_text(sizes.gradients))
       << fmt::format("optimizer bytes    {} ({})\n", sizes.optimizer, bytes_text(sizes.optimizer))
       << "activations        not predicted by this build; a step's exact bytes are in the run "
-         "record\n";
+         "record\n"
+      << plan_page(settings.config, choice);
+  save_chosen_plan(settings.config, choice);
   return exit_code::kOk;
 }
 
@@ -123,6 +127,11 @@ int run_compare(const ResolvedSettings& settings,
                                    settings.config.compare.dtype);
   print_rows(rows, settings.config.compare.json, out);
   return all_pass(rows) ? exit_code::kOk : exit_code::kCheckFailed;
+}
+
+int run_units(const ResolvedSettings& settings, std::ostream& out) {
+  out << units_page(settings.config);
+  return exit_code::kOk;
 }
 
 int run_docs(const ResolvedSettings& settings, std::ostream& out) {

@@ -21,8 +21,9 @@ int run_train(const ResolvedSettings& settings,
 /// Prints how every parameter would be updated. Starts nothing.
 int run_print_optimizer(const ResolvedSettings& settings, std::ostream& out);
 
-/// Checks nothing more than resolve() did, and prints what the sizes alone decide: parameters,
-/// tensors of a checkpoint, bytes of parameters, gradients and optimizer. Starts nothing.
+/// Prints what the sizes alone decide (parameters, tensors of a checkpoint, bytes of parameters,
+/// gradients and optimizer) and the recompute plan, which --save-recompute-plan also writes. Starts
+/// nothing.
 int run_dry(const ResolvedSettings& settings, std::ostream& out);
 
 /// Prints the prompt and a sample from positional[0], a model folder.
@@ -49,6 +50,9 @@ int run_prepare(const ResolvedSettings& settings,
 int run_runs(const ResolvedSettings& settings,
              const std::vector<std::string>& positional,
              std::ostream& out);
+
+/// Prints what each save unit of the model covers.
+int run_units(const ResolvedSettings& settings, std::ostream& out);
 
 /// Writes the reference pages.
 int run_docs(const ResolvedSettings& settings, std::ostream& out);

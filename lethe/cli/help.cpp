@@ -6,7 +6,7 @@
 namespace lethe {
 namespace {
 
-constexpr std::array<CommandInfo, 7> kCommands{{
+constexpr std::array<CommandInfo, 8> kCommands{{
     {"train",
      command::kTrain,
      "",
@@ -82,6 +82,20 @@ constexpr std::array<CommandInfo, 7> kCommands{{
      {"lethe compare tests/golden/T",
       "lethe compare tests/golden/T --dtype fp64",
       "lethe compare my/golden --json > rows.json"}},
+    {"units",
+     command::kUnits,
+     "",
+     "show what stays resident inside recomputed layers",
+     "A layer that is recomputed whole (--recompute-ratio, --recompute-granularity full) keeps its "
+     "input;\n"
+     "--save-units keeps results inside it too, and backward computes those not again. This lists "
+     "the\n"
+     "units of a model: what each is made of, whether this build has it, and which layers do. Give "
+     "the\n"
+     "model as to lethe train.",
+     {"lethe units --recipe tiny",
+      "lethe units --hf-config my/model --json",
+      "lethe train --recipe tiny --recompute-ratio 0.8 --save-units attn experts --dry-run"}},
     {"docs",
      command::kDocs,
      "",
@@ -116,7 +130,7 @@ constexpr std::array<CommonFlag, 5> kCommonFlags{{
     {command::kTrain,
      "dry-run",
      "",
-     "Stop after the settings are checked and the sizes predicted."},
+     "Stop after the settings are checked; print sizes and the recompute plan."},
     {command::kTrain,
      "print-optimizer",
      "",

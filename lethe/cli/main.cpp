@@ -24,6 +24,7 @@ int run_command(const lethe::Invocation& call,
     return lethe::run_prepare(settings, call.positional, std::cout);
   if (call.command == "runs") return lethe::run_runs(settings, call.positional, std::cout);
   if (call.command == "compare") return lethe::run_compare(settings, call.positional, std::cout);
+  if (call.command == "units") return lethe::run_units(settings, std::cout);
   return lethe::run_docs(settings, std::cout);
 }
 

@@ -55,6 +55,11 @@ bool recomputes_norms(const RecomputeConfig& config) {
   return config.norm || recomputes_module(config, RecomputeModule::Layernorm);
 }
 
+bool recomputes_anything(const RecomputeConfig& config) {
+  return config.granularity != RecomputeGranularity::None || recomputes_layers(config) ||
+         config.csa_attention || config.mhc || config.norm || config.plan_file.has_value();
+}
+
 bool recomputes_layers(const RecomputeConfig& config) {
   return config.granularity == RecomputeGranularity::Full || config.ratio.value_or(0) > 0;
 }

@@ -155,6 +155,8 @@ std::string plan_is_alone(const RunConfig& c) {
   RecomputeConfig rest = c.recompute;
   rest.plan_file.reset();
   rest.save_plan_file.clear();
+  rest.checks = PlanChecks::Off;
+  rest.stats = false;
   if (rest == RecomputeConfig{}) return "";
   return fmt::format(
       "must be the only setting of recompute, got {} beside others; leave them or the plan out",

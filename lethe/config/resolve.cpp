@@ -1,6 +1,8 @@
 #include "lethe/config/resolve.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <span>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -9,6 +11,7 @@
 #include "lethe/config/hub_config.h"
 #include "lethe/config/recipe_train.h"
 #include "lethe/config/recipes.h"
+#include "lethe/config/recompute_rules.h"
 #include "lethe/config/run_rules.h"
 #include "lethe/config/settings_layer.h"
 #include "lethe/config/toml_file.h"
@@ -42,6 +45,7 @@ class Resolver {
     errors_.raise();
     apply();
     complete_ratios();
+    move_ratios();
     check_constants();
     check_required();
     errors_.raise();
@@ -96,6 +100,7 @@ class Resolver {
         return row.on_resume == OnResume::Session || (finetune && row.table != "model");
       });
       stay_in_the_loaded_run(layer);
+      drop_replaced_choice(layer);
       complete_given_ratios(layer);
       for (auto& [key, assigned] : layer) assigned.origin = kCheckpointOrigin;
       for (const auto& [key, assigned] : given_) {
@@ -136,6 +141,25 @@ class Resolver {
       output->second.value = folder.parent_path().string();
   }
 
+  /// What a resume says about recompute is a new choice: mixed with settings of the old one, which
+  /// cannot all be unset, it would contradict itself.
+  void drop_replaced_choice(SettingLayer& layer) {
+    const auto is_of_it = [](const auto& entry) {
+      return find_setting(entry.first)->on_resume == OnResume::FreeTogether;
+    };
+    if (std::none_of(given_.begin(), given_.end(), is_of_it)) return;
+    for (const auto& [key, assigned] : layer) {
+      const Setting& row = *find_setting(key);
+      if (row.on_resume != OnResume::FreeTogether || given_.count(key) != 0) continue;
+      if (row.get(built_in_config()) == assigned.value) continue;
+      out_.notes.push_back(
+          fmt::format("{} = {} of the checkpoint is not taken: recompute is chosen anew",
+                      key,
+                      value_text(assigned.value)));
+    }
+    std::erase_if(layer, is_of_it);
+  }
+
   /// saved: nothing where the run had left the setting unset.
   void agree_with_checkpoint(const std::string& key,
                              const AssignedSetting& given,
@@ -143,8 +167,9 @@ class Resolver {
                              const std::string& origin) {
     const Setting& row = *find_setting(key);
     const bool changeable = row.on_resume == OnResume::Changeable;
-    const bool may_differ = row.on_resume == OnResume::Free || row.on_resume == OnResume::Session ||
-                            (changeable && given_flag("allow_setting_changes"));
+    const bool may_differ =
+        row.on_resume == OnResume::Free || row.on_resume == OnResume::FreeTogether ||
+        row.on_resume == OnResume::Session || (changeable && given_flag("allow_setting_changes"));
     if (may_differ || given.value == saved) return;
     errors_.add(
         fmt::format("{} [E-CKPT-CONFIG]: must be {} as in {}, got {}; leave it out, {}",
@@ -167,8 +192,9 @@ class Resolver {
     errors_.collect([&] {
       RunConfig shape;
       shape.model = recipe(out_.recipe);
-      SettingLayer layer =
-          read_layer(command_, recipe_train_defaults(out_.recipe), errors_, out_.notes);
+      SettingLayer layer;
+      if (command_ == command::kTrain)
+        layer = read_layer(command_, recipe_train_defaults(out_.recipe), errors_, out_.notes);
       const std::string origin = "recipe " + out_.recipe;
       for (const Setting& row : settings()) {
         if (row.status != SettingStatus::Active || row.table != "model") continue;
@@ -259,6 +285,21 @@ class Resolver {
           "{}: {} entries for the main layers; MTP blocks get ratio 0", kRatiosKey, before));
   }
 
+  /// Ratios of whole-layer recompute from their deprecated places (spec 3 6.5).
+  void move_ratios() {
+    const RecomputeConfig given = out_.config.recompute;
+    errors_.collect([&] { out_.config.recompute = with_moved_ratios(given, out_.notes); });
+    const auto rename = [&](bool moves, const char* from, const char* to) {
+      if (!moves) return;
+      out_.provenance[to] = out_.provenance[from];
+      out_.provenance.erase(from);
+    };
+    rename(given.fsdp_ratio.has_value(), "fsdp_recompute_ratio", "recompute_ratio");
+    rename(given.fsdp_vision_ratio.has_value(),
+           "fsdp_vision_recompute_ratio",
+           "vision_recompute_ratio");
+  }
+
   void check_constants() {
     for (const Setting& row : settings()) {
       const auto found = given_.find(row.key());
@@ -287,14 +328,19 @@ class Resolver {
   }
 
   void check_rules() {
-    if (command_ != command::kTrain) return;
+    if ((command_ & command::kShape) == 0) return;
     for (std::string& broken : model_violations(out_.config.model, "model"))
       errors_.add(std::move(broken));
-    for (const RunRule& rule : train_rules()) {
+    if (command_ != command::kTrain) return;
+    for (const auto rules : {train_rules(), recompute_rules()}) check_rules(rules);
+    check_unused(out_.config, given_, errors_, out_.notes);
+  }
+
+  void check_rules(std::span<const RunRule> rules) {
+    for (const RunRule& rule : rules) {
       const std::string broken = rule.broken(out_.config);
       if (!broken.empty()) errors_.add(fmt::format("{} [{}]: {}", rule.flag, rule.id, broken));
     }
-    check_unused(out_.config, given_, errors_, out_.notes);
   }
 
   static constexpr const char* kRatiosKey = "csa_compress_ratios";

@@ -71,6 +71,12 @@ struct RunsConfig {
   bool operator==(const RunsConfig&) const = default;
 };
 
+/// `lethe units`: what each save unit covers.
+struct UnitsConfig {
+  bool json = false;
+  bool operator==(const UnitsConfig&) const = default;
+};
+
 /// Which implementation of the operators a command runs (command-line spec 6.3).
 enum class KernelBackend {
   Auto,  // Fused where this build has kernels for the device and the computing type, else None
@@ -96,6 +102,7 @@ struct RunConfig {
   TokenizeConfig tokenize;
   PrepareConfig prepare;
   RunsConfig runs;
+  UnitsConfig units;
   ImplementationConfig implementation;
   std::string tokenizer;  // a tokenizer.json; empty = bytes, or that of the model's folder
   int64_t threads = 0;    // of the CPU; 0 = all

@@ -144,6 +144,10 @@ bool has_mtp(const RunConfig& c) {
   return c.model.num_mtp > 0;
 }
 
+bool mtp_is_there_to_skip(const RunConfig& c) {
+  return c.recompute.mtp == MtpSelection::Include || has_mtp(c);
+}
+
 bool is_wsd(const RunConfig& c) {
   return c.train.lr_decay_style == DecayStyle::Wsd;
 }
@@ -160,6 +164,22 @@ bool saves_in_background(const RunConfig& c) {
   return c.checkpoint.async_save;
 }
 
+bool has_replays(const RunConfig& c) {
+  return recomputes_anything(c.recompute);
+}
+
+bool checks_replays(const RunConfig& c) {
+  return c.recompute.checks == PlanChecks::Off || has_replays(c);
+}
+
+bool counts_replays(const RunConfig& c) {
+  return !c.recompute.stats || has_replays(c);
+}
+
+bool chooses_mtp(const RunConfig& c) {
+  return c.recompute.mtp == MtpSelection::Include || has_replays(c);
+}
+
 bool loads(const RunConfig& c) {
   return c.checkpoint.load.has_value();
 }
@@ -168,8 +188,9 @@ constexpr const char* kNeedsWsd = "lr_decay_style = WSD";
 constexpr const char* kNeedsDecay = "another lr_decay_style than constant";
 constexpr const char* kNeedsMuon = "optimizer = muon";
 constexpr const char* kNeedsLoad = "--load";
+constexpr const char* kNeedsRecompute = "something that is recomputed";
 
-constexpr std::array<Unused, 24> kUnused{{
+constexpr std::array<Unused, 28> kUnused{{
     {"lr_wsd_decay_iters", is_wsd, kNeedsWsd},
     {"lr_wsd_decay_style", is_wsd, kNeedsWsd},
     {"lr_decay_iters", decays, kNeedsDecay},
@@ -194,6 +215,10 @@ constexpr std::array<Unused, 24> kUnused{{
     {"mtp_loss_scaling_factor", has_mtp, "mtp_num_layers > 0"},
     {"seq_aux_hash_layers", balances_hash_layers, "a hash layer and moe_aux_loss_coeff > 0"},
     {"eval_interval", validates, "valid_fraction > 0"},
+    {"recompute_checks", checks_replays, kNeedsRecompute},
+    {"recompute_stats", counts_replays, kNeedsRecompute},
+    {"recompute_mtp", chooses_mtp, kNeedsRecompute},
+    {"recompute_mtp", mtp_is_there_to_skip, "mtp_num_layers > 0"},
 }};
 
 }  // namespace

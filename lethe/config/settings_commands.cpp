@@ -100,9 +100,9 @@ void add_command_settings(SettingTable& t) {
               {"fp32", "fp64"},
               "Element type of the computation.");
   t.bind("json", &RunConfig::compare, &CompareConfig::json, "Rows as JSON, for programs.")
-      .commands(command::kCompare | command::kRuns);
+      .commands(command::kCompare | command::kRuns | command::kUnits);
   t.rows().back().set = [](RunConfig& c, const SettingValue& value) {
-    c.compare.json = c.runs.json = std::get<bool>(value);
+    c.compare.json = c.runs.json = c.units.json = std::get<bool>(value);
   };
 
   t.section("docs", "Reference pages", command::kDocs);

@@ -83,7 +83,7 @@ void add_yarn(SettingTable& t) {
 }
 
 void add_sizes(SettingTable& t) {
-  t.section("model", "Model: sizes", command::kTrain);
+  t.section("model", "Model: sizes", command::kShape);
   t.constant(
        "model", std::string("dsv4"), "Model family.", "DeepSeek-V4 is the one family of Lethe")
       .note("dsv4");
@@ -118,7 +118,7 @@ void add_sizes(SettingTable& t) {
 }
 
 void add_attention(SettingTable& t) {
-  t.section("model", "Model: attention", command::kTrain);
+  t.section("model", "Model: attention", command::kShape);
   t.bind("num-attention-heads", kModel, &M::heads, "Query heads.")
       .required()
       .from_hub()
@@ -181,7 +181,7 @@ void add_attention(SettingTable& t) {
 }
 
 void add_positions(SettingTable& t) {
-  t.section("model", "Model: positions", command::kTrain);
+  t.section("model", "Model: positions", command::kShape);
   t.constant("position-embedding-type",
              std::string("rope"),
              "Position embedding.",
@@ -208,7 +208,7 @@ void add_positions(SettingTable& t) {
 }  // namespace
 
 void add_source_settings(SettingTable& t) {
-  t.section("model", "Where values come from", command::kTrain);
+  t.section("model", "Where values come from", command::kShape);
   t.row("recipe",
         SettingType::String,
         SettingStatus::Source,
@@ -228,7 +228,7 @@ void add_model_settings(SettingTable& t) {
   add_attention(t);
   add_positions(t);
   add_model_part_settings(t);
-  t.section("model", "Model: multi-token prediction", command::kTrain);
+  t.section("model", "Model: multi-token prediction", command::kShape);
   t.bind("mtp-num-layers", kModel, &M::num_mtp, "MTP blocks after the main layers.")
       .from_hub()
       .at_least(0);

@@ -10,7 +10,7 @@ constexpr auto kModel = &RunConfig::model;
 using M = ModelConfig;
 
 void add_indexer(SettingTable& t) {
-  t.section("model", "Model: indexer", command::kTrain);
+  t.section("model", "Model: indexer", command::kShape);
   t.bind("dsa-indexer-n-heads", kModel, &M::index_heads, "Heads of the indexer.")
       .alias({"index-n-heads"})
       .from_hub()
@@ -31,7 +31,7 @@ void add_indexer(SettingTable& t) {
 }
 
 void add_hyper_connections(SettingTable& t) {
-  t.section("model", "Model: hyper-connections", command::kTrain);
+  t.section("model", "Model: hyper-connections", command::kShape);
   t.bind("num-residual-streams", kModel, &M::streams, "Residual streams.")
       .alias({"dsv4-hc-mult", "hc-mult", "mhc-num-residual-streams"})
       .from_hub()
@@ -57,7 +57,7 @@ void add_hyper_connections(SettingTable& t) {
 }
 
 void add_experts(SettingTable& t) {
-  t.section("model", "Model: experts", command::kTrain);
+  t.section("model", "Model: experts", command::kShape);
   t.bind("num-experts", kModel, &M::num_experts, "Routed experts of a layer.")
       .from_hub()
       .at_least(1);

@@ -34,7 +34,7 @@ std::string known_units(SettingValue& value, std::vector<std::string>&) {
 }
 
 void add_layers(SettingTable& t) {
-  t.section("memory", "Recompute: which layers", command::kTrain, OnResume::Free);
+  t.section("memory", "Recompute: which layers", command::kTrain, OnResume::FreeTogether);
   t.bind_enum("recompute-granularity",
               kRecompute,
               &R::granularity,
@@ -86,7 +86,7 @@ void add_layers(SettingTable& t) {
 }
 
 void add_parts(SettingTable& t) {
-  t.section("memory", "Recompute: which parts of a layer", command::kTrain, OnResume::Free);
+  t.section("memory", "Recompute: which parts of a layer", command::kTrain, OnResume::FreeTogether);
   t.bind("recompute-modules", kRecompute, &R::modules, "Parts that selective recomputes.")
       .note("of " + fmt::format("{}", fmt::join(module_names(), ", ")))
       .refine(known_modules);
@@ -113,7 +113,8 @@ void add_parts(SettingTable& t) {
 }
 
 void add_units(SettingTable& t) {
-  t.section("memory", "Recompute: units that stay, plan files", command::kTrain, OnResume::Free);
+  t.section(
+      "memory", "Recompute: units that stay, plan files", command::kTrain, OnResume::FreeTogether);
   t.row("save-units",
         SettingType::WordList,
         SettingStatus::Active,
@@ -135,8 +136,27 @@ void add_units(SettingTable& t) {
   t.bind("recompute-plan", kRecompute, &R::plan_file, "Plan file that replaces these settings.")
       .note("not empty")
       .refine(refuse_empty);
-  t.bind("save-recompute-plan", kRecompute, &R::save_plan_file, "Write the plan to this file.")
-      .default_note("none");
+}
+
+void add_reports(SettingTable& t) {
+  t.section("memory", "Recompute: what is written and checked", command::kTrain, OnResume::Free);
+  t.bind("save-recompute-plan",
+         kRecompute,
+         &R::save_plan_file,
+         "Write the plan to this file; --dry-run does too.")
+      .default_note("none")
+      .on_resume(OnResume::Session);
+  t.bind_enum("recompute-checks",
+              kRecompute,
+              &R::checks,
+              {"off", "checked", "bitwise"},
+              "Verify each replay as it runs: shapes, values, random numbers, how often; costs "
+              "time. bitwise is checked under the name of its comparison of values.");
+  t.bind("recompute-stats",
+         kRecompute,
+         &R::stats,
+         "What recompute does, in OUTPUT: recompute.jsonl, a line per region and step; of steps 2 "
+         "and 3, census.jsonl and recompute-trace.json for a trace viewer.");
 }
 
 }  // namespace
@@ -145,6 +165,7 @@ void add_recompute_settings(SettingTable& t) {
   add_layers(t);
   add_parts(t);
   add_units(t);
+  add_reports(t);
 }
 
 }  // namespace lethe::detail

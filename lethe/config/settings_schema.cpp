@@ -18,12 +18,13 @@ struct CommandName {
   std::string_view name;
 };
 
-constexpr std::array<CommandName, 7> kCommandNames{{{command::kTrain, "train"},
+constexpr std::array<CommandName, 8> kCommandNames{{{command::kTrain, "train"},
                                                     {command::kGenerate, "generate"},
                                                     {command::kTokenize, "tokenize"},
                                                     {command::kPrepare, "data prepare"},
                                                     {command::kRuns, "runs"},
                                                     {command::kCompare, "compare"},
+                                                    {command::kUnits, "units"},
                                                     {command::kDocs, "docs"}}};
 
 std::string with_underscores(std::string_view name) {
@@ -40,6 +41,7 @@ std::vector<Setting> make_settings() {
   detail::add_checkpoint_settings(table);
   detail::add_command_settings(table);
   detail::add_implementation_settings(table);
+  detail::add_recompute_settings(table);
   detail::add_not_built_settings(table);
   return std::move(table.rows());
 }

@@ -29,7 +29,9 @@ inline constexpr CommandSet kDocs = 8;
 inline constexpr CommandSet kTokenize = 16;
 inline constexpr CommandSet kPrepare = 32;
 inline constexpr CommandSet kRuns = 64;
-inline constexpr CommandSet kAll = 127;
+inline constexpr CommandSet kUnits = 128;
+inline constexpr CommandSet kShape = kTrain | kUnits;  // read the shape of a model
+inline constexpr CommandSet kAll = 255;
 }  // namespace command
 
 /// The bit of a command's name ("train"), 0 where there is no such command.
@@ -47,10 +49,11 @@ enum class SettingStatus {
 
 /// What a setting may do when a run goes on from a checkpoint, which brings its own value.
 enum class OnResume {
-  Same,        // must be the checkpoint's: the model, the data, the mathematics
-  Changeable,  // as Same, unless --allow-setting-changes
-  Free,        // the checkpoint's unless given anew: where and how often things are written
-  Session,     // of one process; never taken from a checkpoint
+  Same,          // must be the checkpoint's: the model, the data, the mathematics
+  Changeable,    // as Same, unless --allow-setting-changes
+  Free,          // the checkpoint's unless given anew: where and how often things are written
+  FreeTogether,  // as Free, but one choice: one that is given anew drops the checkpoint's others
+  Session,       // of one process; never taken from a checkpoint
 };
 
 /// Bounds of a number; an open bound is not reached itself.

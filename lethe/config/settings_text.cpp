@@ -5,6 +5,7 @@
 
 #include <fmt/ranges.h>
 
+#include "lethe/config/recompute_rules.h"
 #include "lethe/config/run_rules.h"
 #include "lethe/config/settings_value.h"
 #include "lethe/config/validate.h"
@@ -35,10 +36,12 @@ void print_rules(CommandSet command, std::string& out) {
       continue;
     out += fmt::format("#   {}: {}\n", row.key(), row.rule());
   }
-  if (command != command::kTrain) return;
+  if ((command & command::kShape) == 0) return;
   for (const ModelRule& rule : model_rules())
     out += fmt::format("#   [{}] {}\n", rule.id, rule.text);
-  for (const RunRule& rule : train_rules()) out += fmt::format("#   [{}] {}\n", rule.id, rule.text);
+  if (command != command::kTrain) return;
+  for (const auto rules : {train_rules(), recompute_rules()})
+    for (const RunRule& rule : rules) out += fmt::format("#   [{}] {}\n", rule.id, rule.text);
   out += "#   [U] a setting given on the command line is read\n";
 }
 

@@ -35,6 +35,8 @@ constexpr std::array kLossTerms{LineSpec{Source::Steps, "loss_mtp", "next-token 
 constexpr std::array kGradNorm{LineSpec{Source::Steps, "grad_norm", "gradient norm"}};
 constexpr std::array kBytes{LineSpec{Source::Steps, "peak_bytes", "peak", Keep::Largest},
                             LineSpec{Source::Steps, "live_bytes", "live at the step's end"}};
+constexpr std::array kRecompute{LineSpec{Source::Steps, "recompute.released", "let go of"},
+                                LineSpec{Source::Steps, "recompute.retained", "held by somebody else"}};
 constexpr std::array kRate{LineSpec{Source::Steps, "lr", "learning rate"}};
 constexpr std::array kSpeed{LineSpec{Source::Steps, "tokens_per_second", "tokens per second"}};
 
@@ -43,6 +45,8 @@ constexpr std::array kCharts{
               kLoss, "bigram_entropy"},
     ChartSpec{"Gradient norm", "", true, true, "L2 norm over all parameters, before clipping.", kGradNorm},
     ChartSpec{"Bytes", "bytes", false, true, "Tensor storage, counted exactly by Lethe's own allocator.", kBytes},
+    ChartSpec{"Recompute", "bytes", false, true,
+              "Saved bytes of recomputed parts at the ends of the forwards of a step.", kRecompute},
     ChartSpec{"Loss terms", "", true, true, "The terms added to the main loss, before their weights.", kLossTerms},
     ChartSpec{"Learning rate", "", false, true, "Warm-up, then the schedule of the run.", kRate},
     ChartSpec{"Speed", "", true, true, "Training tokens per second of each step.", kSpeed},
@@ -54,6 +58,15 @@ nlohmann::ordered_json line_json(const char* label, const std::vector<Point>& po
   nlohmann::ordered_json pairs = nlohmann::ordered_json::array();
   for (const Point& point : points) pairs.push_back({{"x", point.step}, {"y", point.value}});
   return {{"label", label}, {"points", std::move(pairs)}};
+}
+
+/// The field "a.b" is the field b of the object a; nullptr where there is none.
+const RunRecord::Object* find_field(const RunRecord::Object& entry, std::string_view field) {
+  const size_t dot = field.find('.');
+  const auto found = entry.find(field.substr(0, dot));
+  if (found == entry.end()) return nullptr;
+  if (dot == std::string_view::npos) return &*found;
+  return found->is_object() ? find_field(*found, field.substr(dot + 1)) : nullptr;
 }
 
 /// The two ends of a level line, over all steps of the run.
@@ -68,9 +81,9 @@ std::vector<Point> level(const RunRecord& record, double value) {
 std::vector<Point> series(const std::vector<RunRecord::Object>& entries, std::string_view field) {
   std::vector<Point> points;
   for (const RunRecord::Object& entry : entries) {
-    const auto found = entry.find(field);
-    if (found == entry.end() || !found->is_number()) continue;
-    points.push_back({entry["step"].get<double>(), found->get<double>()});
+    const RunRecord::Object* const value = find_field(entry, field);
+    if (value == nullptr || !value->is_number()) continue;
+    points.push_back({entry["step"].get<double>(), value->get<double>()});
   }
   return points;
 }

@@ -10,6 +10,8 @@
 #include "lethe/io/atomic_file.h"
 #include "lethe/ops/registry.h"
 #include "lethe/plan/event.h"
+#include "lethe/plan/save_targets.h"
+#include "lethe/plan/subgraph.h"
 
 namespace lethe {
 namespace {
@@ -75,6 +77,37 @@ std::string layer_page() {
   return page;
 }
 
+const char* mechanism_text(Mechanism mechanism) {
+  constexpr const char* kTexts[] = {"inside and output", "inside", "never a region"};
+  return kTexts[static_cast<size_t>(mechanism)];
+}
+
+std::string recompute_page() {
+  std::string page =
+      "# Recompute\n\nThe parts of a layer that a plan can release, in the order in which they "
+      "come back. "
+      "Which settings choose "
+      "them: [settings](settings.md).\n\n| sub-graph | spec | from | to | released | what |\n"
+      "|---|---|---|---|---|---|\n";
+  for (const SubgraphInfo& part : subgraphs())
+    if (can_be_region(part.id))
+      page += fmt::format("| `{}` | {} | `{}` | `{}` | {} | {} |\n",
+                          part.name,
+                          part.label,
+                          node_name(part.first),
+                          node_name(part.last),
+                          mechanism_text(part.mechanism),
+                          part.what);
+  page +=
+      "\n## Save units\n\nWhat `--save-units` keeps inside layers that are recomputed whole; "
+      "`lethe units` lists "
+      "the layers of a model.\n\n| unit | kept results of |\n|---|---|\n";
+  for (const SaveTarget& target : deepseek_v4_save_targets().targets)
+    page += fmt::format(
+        "| `{}` | `{}` |\n", save_unit_name(target.unit), fmt::join(target.names, "`, `"));
+  return page;
+}
+
 std::string errors_page() {
   const std::pair<const char*, int> kinds[] = {
       {"ConfigError, ShapeError, DtypeError, RecomputeError: what you asked for",
@@ -96,6 +129,7 @@ std::map<std::string, std::string> reference_pages() {
   return {{"operators.md", operators_page()},
           {"weights.md", weights_page()},
           {"layer.md", layer_page()},
+          {"recompute.md", recompute_page()},
           {"exit_codes.md", errors_page()},
           {"settings.md", settings_markdown()}};
 }

@@ -42,7 +42,14 @@ void expect_no_run(const TrainConfig& train, const fs::path& save) {
 }
 
 void remove_run(const fs::path& folder, const fs::path& save) {
-  for (const char* name : {"model", "run.jsonl", "sessions.jsonl", "report.html", "tensorboard"})
+  for (const char* name : {"model",
+                           "run.jsonl",
+                           "sessions.jsonl",
+                           "recompute.jsonl",
+                           "census.jsonl",
+                           "recompute-trace.json",
+                           "report.html",
+                           "tensorboard"})
     fs::remove_all(folder / name);
   std::vector<fs::path> dumps;
   for (const auto& entry : fs::directory_iterator(folder))

@@ -23,8 +23,8 @@ struct ResumePoint {
 };
 
 /// The folder of a run and what stands in it beside model and checkpoints: run.jsonl,
-/// sessions.jsonl, tensorboard/. Locked against other processes while the object lives, as is the
-/// folder of the checkpoints.
+/// sessions.jsonl, tensorboard/. Locked against other processes while the object
+/// lives, as is the folder of the checkpoints.
 class RunFiles final {
  public:
   /// Takes the folders for a new run, or for one that goes on at `resume`.
@@ -40,7 +40,7 @@ class RunFiles final {
 
   [[nodiscard]] SessionLog& sessions() { return *sessions_; }
 
-  /// To record and event file.
+  /// To record, event file and the log of regions.
   void step(const StepReport& report);
   void eval(int64_t step, double valid_loss);
 

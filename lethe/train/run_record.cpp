@@ -54,6 +54,22 @@ Json train_facts(const TrainConfig& t) {
           {"moe_aux_loss_coeff", t.balance_loss_coeff}};
 }
 
+Json recompute_facts(const RecomputeFacts& facts) {
+  Json classes = Json::object();
+  for (const auto& [layers, name] : facts.classes) classes[layers] = name;
+  return {{"plan", facts.plan}, {"classes", std::move(classes)}, {"save_units", facts.save_units}};
+}
+
+Json recompute_counts(const RecomputeReport& r) {
+  return {{"forgettable", r.forgettable},
+          {"released", r.released},
+          {"retained", r.retained},
+          {"replays", r.replays},
+          {"early_stops", r.early_stops},
+          {"late_restores", r.late_restores},
+          {"replay_ns", r.replay_ns}};
+}
+
 }  // namespace
 
 struct RunRecord::Impl {
@@ -108,6 +124,7 @@ void RunRecord::start(const Start& facts) {
             {"threads", facts.threads},
             {"kernels", facts.kernels},
             {"settings", facts.settings}};
+  if (facts.recompute) line["recompute"] = recompute_facts(*facts.recompute);
   put(line, "bigram_entropy", facts.bigram_loss);
   impl_->write(line);
 }
@@ -132,6 +149,7 @@ void RunRecord::step(const StepReport& report) {
   for (size_t c = 0; c < kNumByteCategories; ++c)
     parts[name_of(static_cast<ByteCategory>(c))] = report.at_peak[c];
   line["peak_by"] = std::move(parts);
+  if (report.recompute) line["recompute"] = recompute_counts(*report.recompute);
   impl_->write(line);
 }
 

@@ -9,8 +9,23 @@
 
 #include "lethe/config/run_config.h"
 #include "lethe/core/byte_accounting.h"
+#include "lethe/recompute/recompute.h"
+#include "lethe/train/recompute_choice.h"
 
 namespace lethe {
+
+/// What recompute did in one step, summed over its regions and micro-batches. Bytes are those at
+/// the ends of the forwards (recompute/recompute.h RegionReport).
+struct RecomputeReport {
+  int64_t forgettable = 0;  // would live until backward without recompute
+  int64_t released = 0;     // of these: gone
+  int64_t retained = 0;     // of these: alive, because somebody else holds them
+  int64_t replays = 0;
+  int64_t early_stops = 0;
+  int64_t late_restores = 0;
+  int64_t replay_ns = 0;
+  std::vector<RegionReport> regions;  // in the order of their execution
+};
 
 /// What one optimizer step reports. Losses are means in nats per counted token.
 struct StepReport {
@@ -27,6 +42,7 @@ struct StepReport {
   int64_t live_bytes = 0;                             // all tensors at the end of the step
   int64_t peak_bytes = 0;                             // all tensors, highest of the step
   std::array<int64_t, kNumByteCategories> at_peak{};  // its parts by category; sums to peak_bytes
+  std::optional<RecomputeReport> recompute;           // where something is recomputed
 };
 
 /// The first bytes of a run record, as a checkpoint remembers them.
@@ -37,7 +53,8 @@ struct RecordMark {
 };
 
 /// The run record: JSON lines, appended and flushed as the run goes. It says what was computed, and
-/// but for tokens_per_second and seconds it is the same however often the run was interrupted.
+/// but for tokens_per_second, seconds and recompute.replay_ns it is the same however often the run
+/// was interrupted.
 ///   {"event":"start", ...}, {"event":"operators", ...}, {"event":"step", ...}, {"event":"eval",
 ///   ...}, {"event":"end", ...}
 class RunRecord final {
@@ -63,7 +80,8 @@ class RunRecord final {
     int64_t valid_tokens = 0;
     double bigram_loss = 0;
     int threads = 0;
-    std::string kernels;  // chosen_kernels().backend
+    std::string kernels;                      // chosen_kernels().backend
+    std::optional<RecomputeFacts> recompute;  // where something is recomputed
   };
 
   void start(const Start& facts);

@@ -27,6 +27,7 @@ Json process_event(const char* name, int64_t step, const ProcessFacts& process) 
   line["step"] = step;
   line["threads"] = process.threads;
   line["kernels"] = process.kernels;
+  if (!process.plan.empty()) line["plan"] = process.plan;
   return line;
 }
 

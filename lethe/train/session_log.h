@@ -17,8 +17,9 @@ namespace lethe {
 /// record says what was computed and is the same however often the run was interrupted; this file
 /// says the rest.
 ///   {"event":"started", "time":T, "host":H, "pid":P, "step":0, "threads":N,
-///    "kernels":K}                              what computes, e.g. "fused (avx2)"
-///   {"event":"resumed", "time":T, "host":H, "pid":P, "step":S, "threads":N, "kernels":K,
+///    "kernels":K, "plan":H}                    what computes, e.g. "fused (avx2)"; plan_hash() of
+///                                              the recompute plan, where something is recomputed
+///   {"event":"resumed", "time":T, "host":H, "pid":P, "step":S, "threads":N, "kernels":K, "plan":H,
 ///    "checkpoint":FOLDER, "changed":{KEY:[BEFORE, NOW], ...}}       settings that the resume
 ///    changed
 ///   {"event":"saved", "time":T, "step":S, "folder":FOLDER, "bytes":B, "seconds":X,

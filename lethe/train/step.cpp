@@ -10,6 +10,7 @@
 #include "lethe/optim/group_parameters.h"
 #include "lethe/optim/group_table.h"
 #include "lethe/train/loss_factors.h"
+#include "lethe/train/step_recompute.h"
 
 namespace lethe {
 namespace {
@@ -144,14 +145,19 @@ StepReport run_step(DeepseekV4& model,
   StepSums sums;
   reset_peak();
   optimizer.drop_gradients();
-  for (const Batch& batch : micro_batches) {
-    const MicroBatch micro = to_micro_batch(batch, model.config());
-    ModelOutput out = model.forward(micro, factors, tally);
+  for (size_t i = 0; i < micro_batches.size(); ++i) {
+    MicroBatchTape tape(schedule.recompute, static_cast<int64_t>(i));
+    const MicroBatch micro = to_micro_batch(micro_batches[i], model.config());
+    ModelOutput out = model.forward(micro, factors, tally, {}, tape.pass());
     report.saved_bytes = std::max(report.saved_bytes, saved_activation_bytes());
+    tape.forward_done();
+    if (schedule.trace != nullptr) schedule.trace->end_forward();
     check_finite(out);
     add(sums, out);
     out.total.backward();
+    tape.backward_done(report.recompute);
   }
+  expect_no_regions(schedule.recompute);
   fill_losses(report, sums, counts, tally, factors, model.config());
   report.grad_norm = grad_norm(optimizer.groups());
   optimizer.step(schedule.learning_rate,

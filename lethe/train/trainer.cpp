@@ -22,6 +22,7 @@
 #include "lethe/train/loss_factors.h"
 #include "lethe/train/model_folder.h"
 #include "lethe/train/progress.h"
+#include "lethe/train/recompute_choice.h"
 #include "lethe/train/run_files.h"
 #include "lethe/train/runtime.h"
 #include "lethe/train/step.h"
@@ -97,9 +98,11 @@ struct Trainer::Impl {
   std::ostream& out;
   LearningRateSchedule rates = rate_schedule(config.train);
   LossSchedule losses = loss_schedule(config.train, rates);
+  RecomputeChoice recompute = choose_recompute(config);
   TrainingData data{data_settings(config)};
   DeepseekV4 model{config.model, placement_of(config.train)};
   std::unique_ptr<Optimizer> optimizer;
+  std::optional<RecomputeTrace> trace;  // --recompute-stats
   RunState state;
   fs::path resumed_from;          // the checkpoint's folder; empty = a new run
   RunIdentity before;             // of the run that wrote it
@@ -154,13 +157,17 @@ void Trainer::Impl::open_files() {
   std::optional<ResumePoint> resume;
   if (!resumed_from.empty()) resume = {state.record, state.step, latest};
   files = std::make_unique<RunFiles>(config, resume);
-  const ProcessFacts process{at::get_num_threads(), chosen_kernels().backend};
+  if (config.recompute.stats) trace.emplace(files->folder(), recompute.subject, recompute.plan);
+  save_chosen_plan(config, recompute);
+  const RunRecord::Start facts = start_facts();
+  const ProcessFacts process{.threads = at::get_num_threads(),
+                             .kernels = chosen_kernels().backend,
+                             .plan = facts.recompute ? facts.recompute->plan : ""};
   checkpoints = std::make_unique<Checkpointing>(
       config,
       RunIdentity{request.settings_text, request.hub_kept, request.settings, process},
       files->sessions(),
       out);
-  const RunRecord::Start facts = start_facts();
   if (resume)
     files->sessions().resumed(state.step, process, resumed_from, before.deciding, request.settings);
   else
@@ -197,7 +204,8 @@ RunRecord::Start Trainer::Impl::start_facts() const {
       .valid_tokens = facts.valid_tokens,
       .bigram_loss = facts.bigram_loss.value_or(std::numeric_limits<double>::quiet_NaN()),
       .threads = at::get_num_threads(),
-      .kernels = chosen_kernels().backend};
+      .kernels = chosen_kernels().backend,
+      .recompute = recompute_facts(config, recompute)};
   for (const ParameterGroup& group : optimizer->groups())
     for (const at::Tensor& t : group.tensors) start.trained_parameters += t.numel();
   return start;
@@ -227,6 +235,7 @@ void Trainer::Impl::print_start(const RunRecord::Start& facts) const {
                      t.output);
   const std::string& rule = chosen_kernels().rule;
   out << fmt::format("kernels {}{}\n", facts.kernels, rule.empty() ? "" : " (" + rule + ")");
+  out << plan_lines(config, recompute);
 }
 
 StepReport Trainer::Impl::train_step() {
@@ -236,7 +245,10 @@ StepReport Trainer::Impl::train_step() {
   const int64_t parts = config.train.global_batch_size / config.train.micro_batch_size;
   for (int64_t i = 0; i < parts; ++i) micro_batches.push_back(data.next());
   const StepSchedule schedule{.learning_rate = learning_rate(rates, state.step),
-                              .mtp_weight = mtp_weight(losses, state.step)};
+                              .mtp_weight = mtp_weight(losses, state.step),
+                              .recompute = &recompute.plan,
+                              .trace = trace ? &*trace : nullptr};
+  if (trace) trace->begin_step(state.step + 1);
   StepReport report;
   try {
     report = run_step(model, *optimizer, micro_batches, config.train, schedule);
@@ -248,6 +260,9 @@ StepReport Trainer::Impl::train_step() {
   report.step = ++state.step;
   state.consumed_tokens += tokens;
   state.data = data.position();
+  if (trace)
+    trace->end_step(report.recompute ? std::span<const RegionReport>(report.recompute->regions)
+                                     : std::span<const RegionReport>());
   report.tokens_per_second = static_cast<double>(tokens) / seconds_since(step_begin);
   return report;
 }
@@ -283,7 +298,7 @@ void Trainer::Impl::give_up(const std::string& error, std::span<const Batch> mic
       troubles);
 }
 
-// Data or disk failed: what was trained since the last save must not be lost with it.
+// Data, disk or a replay failed: what was trained since the last save must not be lost with it.
 void Trainer::Impl::stop_for(const Error& error) {
   optimizer->drop_gradients();
   std::string troubles;
@@ -385,6 +400,9 @@ TrainResult Trainer::run() {
     // Saved first: whoever stopped us may not wait for an evaluation.
     run.save_at_the_end();
   } catch (const DataError& error) {
+    run.stop_for(error);
+    throw;
+  } catch (const RecomputeError& error) {
     run.stop_for(error);
     throw;
   }

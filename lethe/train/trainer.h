@@ -32,14 +32,16 @@ struct TrainResult {
 
 /// One training run: data, model, optimizer, loop, checkpoints and records (spec 0 3.3 train).
 ///
-/// Writes into config.train.output: run.jsonl, sessions.jsonl and tensorboard/ as the run goes,
-/// checkpoints/ (or --save), and at the end model/. Nothing is written before text, shapes and
-/// folders have been checked. Goes on from a checkpoint bit for bit: parameters, optimizer, data
-/// and record are then those of a run that was never interrupted. Throws ConfigError, DataError,
-/// CheckpointError before the first step; NumericError when a loss or a gradient is not finite: the
-/// state of the last good step is then saved, and the batch and statistics of the layers are in a
-/// folder that the message names. Two runs of the same configuration and thread count give the same
-/// bits.
+/// Writes into config.train.output: run.jsonl, sessions.jsonl, tensorboard/ and (--recompute-stats)
+/// the files of train/recompute_trace.h as the run goes, checkpoints/ (or --save), and at the end
+/// model/. Nothing is written before text, shapes, recompute plan and folders have been checked.
+/// Goes on from a checkpoint bit for bit, whatever each process recomputes: parameters, optimizer,
+/// data and record are then those of a run that was never interrupted. Throws ConfigError,
+/// DataError, CheckpointError, RecomputeError (a plan that does not fit) before the first step;
+/// NumericError when a loss or a gradient is not finite: the state of the last good step is then
+/// saved, and the batch and statistics of the layers are in a folder that the message names;
+/// RecomputeError when a replay differs from its forward, after that save. Two runs of the same
+/// configuration and thread count give the same bits.
 class Trainer final {
  public:
   /// out: receives the lines for people.

@@ -110,7 +110,7 @@ TEST(ParseCommandLine, AnUnknownFlagNamesItsNeighbour) {
 TEST(ParseCommandLine, AFlagThatIsNotBuiltSaysSo) {
   EXPECT_TRUE(has(error_of({"train", "--tensor-model-parallel-size", "2"}),
                   "--tensor-model-parallel-size [not-built]"));
-  EXPECT_TRUE(has(error_of({"train", "--save-units=attn"}), "--save-units [not-built]"));
+  EXPECT_TRUE(has(error_of({"train", "--memory-budget=1"}), "--memory-budget [not-built]"));
   EXPECT_TRUE(has(error_of({"train", "--spec", "a", "b"}), "use --model dsv4"));
 }
 

@@ -39,7 +39,7 @@ class ProgramTest(unittest.TestCase):
     def test_help_teaches_and_names_the_commands(self):
         result = lethe("--help")
         self.assertEqual(result.returncode, 0)
-        for command in ("train", "data prepare", "tokenize", "runs", "generate", "compare", "docs"):
+        for command in ("train", "data prepare", "tokenize", "runs", "generate", "compare", "units", "docs"):
             self.assertIn(command, result.stdout)
         self.assertIn("--seq-length", lethe("train", "--help").stdout)
 
@@ -47,7 +47,7 @@ class ProgramTest(unittest.TestCase):
         self.refused(self.train("--train-iter", 3, "--sed", 4), 2, "--train-iter", "--seed")
 
     def test_known_but_not_built_flag_says_so(self):
-        self.refused(self.train("--train-iters", 1, "--recompute-csa-attention"), 2, "recompute-csa-attention", "not")
+        self.refused(self.train("--train-iters", 1, "--context-parallel-size", 2), 2, "context-parallel-size", "not-built")
 
     def test_impossible_sizes_are_all_listed(self):
         result = self.train("--train-iters", 1, "--o-groups", 3, "--moe-router-topk", 99)
@@ -337,6 +337,85 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         for text in ("muon", "adamw", "embedding.word_embeddings.weight", "0.9", "0.25"):
             self.assertIn(text, result.stdout)
+
+    def test_save_units_are_listed_for_a_model(self):
+        table = lethe("units", "--recipe", "tiny")
+        self.assertEqual(table.returncode, 0, table.stderr)
+        self.assertIn("lethe::sparse_attention", table.stdout)
+        units = json.loads(lethe("units", "--hf-config", GOLDEN / "T", "--json").stdout)["units"]
+        self.assertEqual([unit["unit"] for unit in units], ["attn", "moe_gate", "experts", "mhc", "compressor"])
+        self.assertTrue(all(not unit["missing"] for unit in units))
+        self.refused(lethe("units", "--recipe", "tiny", "--jsno"), 2, "--jsno", "did you mean '--json'?")
+        self.refused(lethe("units", "--recipe", "tiny", "--save-units", "attn"), 2, "--save-units", "lethe train")
+        self.refused(lethe("units"), 2, "--num-layers", "--recipe tiny")
+
+    def test_the_plan_is_printed_and_written_without_a_run_and_read_by_one(self):
+        plan = self.folder / "plan.json"
+        flags = ["--train-iters", 2, "--save-recompute-plan", plan]
+        dry = self.train(*flags, "--recompute-csa-attention", "--mhc-recompute", "--dry-run")
+        self.assertEqual(dry.returncode, 0, dry.stderr)
+        self.assertIn("main/ratio4 csa+mhc", dry.stdout)
+        self.assertRegex(dry.stdout, r"sparse +G5 +frees")
+        self.assertFalse((self.folder / "run").exists())
+        self.assertEqual(json.loads(plan.read_text())["format"], "lethe-recompute-plan")
+        run = self.train("--train-iters", 2, "--recompute-plan", plan, "--save-recompute-plan", self.folder / "again.json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn("main/ratio4 csa+mhc, frees", run.stdout)
+        self.assertEqual((self.folder / "again.json").read_bytes(), plan.read_bytes())
+        self.refused(self.train("--train-iters", 1, "--recompute-plan", plan, "--hidden-size", 64, out="other"), 2,
+                     "hidden_size = 128 and not 64", "plan.json")
+        self.assertFalse((self.folder / "other").exists())
+        nothing = self.train("--train-iters", 2, "--dry-run")
+        self.assertIn("nothing is recomputed", nothing.stdout)
+
+    def test_what_is_recomputed_is_in_the_record_and_changes_no_digit(self):
+        self.assertEqual(self.train("--train-iters", 3, out="plain").returncode, 0)
+        result = self.train("--train-iters", 3, "--recompute-ratio", 0.5, "--save-units", "attn", "--recompute-checks", "checked",
+                            "--recompute-stats")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("save units kept resident: attn", result.stderr)
+        start = self.record()[0]["recompute"]
+        self.assertEqual(start["save_units"], ["attn"])
+        self.assertEqual(len(start["plan"]), 64)
+        self.assertTrue(any(" full" in name for name in start["classes"].values()), start)
+        self.assertNotIn("recompute", self.record("plain")[0])
+        steps, plain = self.steps("run"), self.steps("plain")
+        for step, other in zip(steps, plain):
+            self.assertNotIn("recompute", other)
+            self.assertEqual([step[key] for key in ("loss", "loss_mtp", "loss_kl", "grad_norm")],
+                             [other[key] for key in ("loss", "loss_mtp", "loss_kl", "grad_norm")])
+        regions = [json.loads(line) for line in (self.folder / "run" / "recompute.jsonl").read_text().splitlines()]
+        for step in steps:
+            rows = [row for row in regions if row["step"] == step["step"]]
+            self.assertGreater(len(rows), 0)
+            for key in ("released", "retained", "replays"):
+                self.assertEqual(sum(row[key] for row in rows), step["recompute"][key], key)
+        weights = [(self.folder / out / "model" / "model.safetensors").read_bytes() for out in ("run", "plain")]
+        self.assertEqual(*weights)
+
+    def test_a_resume_may_recompute_something_else(self):
+        self.assertEqual(self.train("--train-iters", 4, out="whole").returncode, 0)
+        first = self.train("--train-iters", 4, "--exit-interval", 2, "--recompute-csa-attention", "--recompute-norm",
+                           "--recompute-norm-num-layers", 2)
+        self.assertEqual(first.returncode, 0, first.stderr)
+        second = lethe("train", "--load", self.folder / "run" / "checkpoints", "--recompute-granularity", "full",
+                       "--recompute-method", "uniform", "--recompute-num-layers", 2)
+        self.assertEqual(second.returncode, 0, second.stderr)
+        self.assertIn("recompute_norm_num_layers = 2 of the checkpoint is not taken", second.stderr)
+        self.assertEqual([step["loss"] for step in self.steps("run")], [step["loss"] for step in self.steps("whole")])
+        self.assertEqual(*((self.folder / out / "model" / "model.safetensors").read_bytes() for out in ("run", "whole")))
+        sessions = [json.loads(line) for line in (self.folder / "run" / "sessions.jsonl").read_text().splitlines()]
+        plans = [session["plan"] for session in sessions if session["event"] in ("started", "resumed")]
+        self.assertNotEqual(*plans)
+
+    def test_contradictory_recompute_is_refused_before_anything_is_written(self):
+        result = self.train("--train-iters", 1, "--recompute-csa-attention", "--save-units", "attn", "--recompute-method", "block")
+        self.refused(result, 2, "3 errors", "RC2", "RC13", "RC14")
+        self.refused(self.train("--train-iters", 1, "--recompute-ratio", 0.5, "--save-units", "moe_dispatch"), 2,
+                     "moe_dispatch", "deepseek_v4")
+        self.refused(self.train("--train-iters", 1, "--recompute-granularity", "selective", "--recompute-modules", "mlp"), 2,
+                     "moe")
+        self.assertFalse((self.folder / "run").exists())
 
     def test_text_becomes_tokens_and_tokens_a_data_set(self):
         text = self.folder / "text.txt"

@@ -31,6 +31,11 @@ const Setting& row(const std::string& flag) {
   throw std::out_of_range(flag);
 }
 
+/// What a resume may do with it.
+const char* resume_word(OnResume rule) {
+  return rule == OnResume::FreeTogether ? "together" : rule == OnResume::Free ? "free" : "session";
+}
+
 /// A configuration of tiny-A with these flags; each is its words.
 RunConfig with(const std::vector<std::vector<std::string>>& flags) {
   RunConfig config;
@@ -83,28 +88,30 @@ TEST(RecomputeSettings, FlagsAreOffByDefault) {
                         one.flag,
                         type_name(one.type),
                         one.default_text(),
-                        one.on_resume == OnResume::Free && one.commands == command::kTrain);
+                        one.commands == command::kTrain ? resume_word(one.on_resume) : "?");
   EXPECT_EQ(text,
-            "recompute-granularity enum none true\n"
-            "recompute-method enum none true\n"
-            "recompute-num-layers int not set true\n"
-            "enable-recompute-layers-per-pp-rank bool false true\n"
-            "recompute-ratio float not set true\n"
-            "vision-recompute-ratio float not set true\n"
-            "fsdp-recompute-ratio float not set true\n"
-            "fsdp-vision-recompute-ratio float not set true\n"
-            "recompute-mtp enum include true\n"
-            "recompute-modules word list [\"core_attn\"] true\n"
-            "recompute-csa-attention bool false true\n"
-            "recompute-csa-keep-output bool false true\n"
-            "mhc-recompute bool false true\n"
-            "mhc-recompute-layer-num int 1 true\n"
-            "recompute-norm bool false true\n"
-            "recompute-norm-num-layers int not set true\n"
-            "save-units word list [] true\n"
-            "save-units-missing enum error true\n"
-            "recompute-plan string not set true\n"
-            "save-recompute-plan string none true\n");
+            "recompute-granularity enum none together\n"
+            "recompute-method enum none together\n"
+            "recompute-num-layers int not set together\n"
+            "enable-recompute-layers-per-pp-rank bool false together\n"
+            "recompute-ratio float not set together\n"
+            "vision-recompute-ratio float not set together\n"
+            "fsdp-recompute-ratio float not set together\n"
+            "fsdp-vision-recompute-ratio float not set together\n"
+            "recompute-mtp enum include together\n"
+            "recompute-modules word list [\"core_attn\"] together\n"
+            "recompute-csa-attention bool false together\n"
+            "recompute-csa-keep-output bool false together\n"
+            "mhc-recompute bool false together\n"
+            "mhc-recompute-layer-num int 1 together\n"
+            "recompute-norm bool false together\n"
+            "recompute-norm-num-layers int not set together\n"
+            "save-units word list [] together\n"
+            "save-units-missing enum error together\n"
+            "recompute-plan string not set together\n"
+            "save-recompute-plan string none session\n"
+            "recompute-checks enum off free\n"
+            "recompute-stats bool false free\n");
   accept({});
   EXPECT_FALSE(recomputes_layers({}) || recomputes_mhc({}) || recomputes_norms({}));
 }
@@ -118,6 +125,7 @@ TEST(RecomputeSettings, EveryRowReachesTheConfigurationAndIsDocumented) {
       {"save-units", {"attn", "moe_gate"}},
       {"save-units-missing", {"warn"}},
       {"recompute-plan", {"p.json"}},
+      {"recompute-checks", {"bitwise"}},
       {"save-recompute-plan", {"q.json"}}};
   for (const Setting& one : rows()) {
     std::vector<std::string> words = {one.flag};
@@ -292,7 +300,10 @@ TEST(RecomputeSettings, SaveUnitsNeedWholeLayersAndNoCsaFlag) {
 
 TEST(RecomputeSettings, APlanFileStandsAlone) {
   accept({{"recompute-plan", "p.json"}});
-  accept({{"recompute-plan", "p.json"}, {"save-recompute-plan", "q.json"}});
+  accept({{"recompute-plan", "p.json"},
+          {"save-recompute-plan", "q.json"},
+          {"recompute-checks", "checked"},
+          {"recompute-stats", "true"}});
   const std::vector<std::vector<std::string>> others = {{"recompute-csa-attention", "true"},
                                                         {"mhc-recompute", "true"},
                                                         {"recompute-mtp", "skip"},

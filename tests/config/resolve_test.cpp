@@ -1,11 +1,8 @@
 #include "lethe/config/resolve.h"
 
-#include <filesystem>
-#include <fstream>
-
+#include "support/settings_request.h"
 #include <gtest/gtest.h>
 
-#include "lethe/base/error.h"
 #include "lethe/config/hub_config.h"
 #include "lethe/config/recipes.h"
 #include "lethe/config/settings_layer.h"
@@ -14,66 +11,11 @@
 namespace lethe {
 namespace {
 
-/// A request from flags written as {"lr", "1e-3"}: name, then words.
-class Request {
- public:
-  Request& with(const std::string& name, std::vector<std::string> words) {
-    GivenSetting given;
-    given.name = name;
-    given.words = std::move(words);
-    given.shown = "--" + name;
-    given.origin = kCommandLineOrigin;
-    request_.command_line.push_back(std::move(given));
-    return *this;
-  }
-
-  Request& file(const std::string& text) {
-    const std::string path = testing::TempDir() +
-                             testing::UnitTest::GetInstance()->current_test_info()->name() +
-                             std::to_string(request_.config_files.size()) + ".toml";
-    std::ofstream(path) << text;
-    request_.config_files.push_back(path);
-    return *this;
-  }
-
-  Request& from(CheckpointSettings saved) {
-    request_.checkpoint = std::move(saved);
-    return *this;
-  }
-
-  Request& command(const std::string& name) {
-    request_.command = name;
-    return *this;
-  }
-
-  [[nodiscard]] ResolvedSettings resolve() const { return lethe::resolve(request_); }
-
-  [[nodiscard]] std::string error() const {
-    try {
-      (void)resolve();
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "accepted";
-  }
-
- private:
-  SettingsRequest request_;
-};
-
-Request tiny() {
-  return Request().with("recipe", {"tiny"});
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-bool has_note(const ResolvedSettings& resolved, const std::string& part) {
-  for (const std::string& note : resolved.notes)
-    if (has(note, part)) return true;
-  return false;
-}
+using test::has;
+using test::has_note;
+using test::Request;
+using test::saved_by;
+using test::tiny;
 
 std::string config_dir() {
   return LETHE_GOLDEN_DIR "/T";
@@ -127,10 +69,10 @@ TEST(Resolve, AnUnknownNameNamesItsNeighbour) {
 }
 
 TEST(Resolve, AKnownNameThatIsNotBuiltSaysSo) {
-  const std::string text = tiny().with("recompute-granularity", {"full"}).error();
-  EXPECT_TRUE(has(text, "--recompute-granularity [not-built]"));
-  EXPECT_TRUE(has(text, "this build keeps every activation"));
-  EXPECT_TRUE(has(tiny().file("[memory]\nsave_units = [\"attn\"]").error(), "save_units ("));
+  const std::string text = tiny().with("tensor-model-parallel-size", {"2"}).error();
+  EXPECT_TRUE(has(text, "--tensor-model-parallel-size [not-built]"));
+  EXPECT_TRUE(has(text, "this build trains in one process"));
+  EXPECT_TRUE(has(tiny().file("[parallel]\nzero_stage = 1").error(), "zero_stage ("));
 }
 
 TEST(Resolve, ASettingOfAnotherCommandIsRefused) {
@@ -332,19 +274,25 @@ TEST(ResolveU, ASettingWithoutItsPartIsRefusedOnTheCommandLine) {
 }
 
 TEST(Resolve, ThePrintedConfigurationReadsBackEqual) {
-  const std::vector<Request> requests{tiny(),
-                                      golden(),
-                                      window_only(),
-                                      tiny().with("rotary-scaling-factor", {"0"}),
-                                      tiny()
-                                          .with("indexer-loss", {"off"})
-                                          .with("adam-eps", {"1e-20"})
-                                          .with("output", {"a \"b\"\\c"})
-                                          .with("data", {"/x y"}),
-                                      tiny()
-                                          .with("moe-router-score-function", {"sigmoid"})
-                                          .with("dsa-indexer-hadamard", {"false"})
-                                          .with("threads", {"3"})};
+  const std::vector<Request> requests{
+      tiny(),
+      golden(),
+      window_only(),
+      tiny().with("rotary-scaling-factor", {"0"}),
+      tiny()
+          .with("recompute-csa-attention", {"true"})
+          .with("recompute-checks", {"checked"})
+          .with("recompute-mtp", {"skip"}),
+      tiny().with("fsdp-recompute-ratio", {"0.5"}).with("save-units", {"attn", "experts"}),
+      tiny()
+          .with("indexer-loss", {"off"})
+          .with("adam-eps", {"1e-20"})
+          .with("output", {"a \"b\"\\c"})
+          .with("data", {"/x y"}),
+      tiny()
+          .with("moe-router-score-function", {"sigmoid"})
+          .with("dsa-indexer-hadamard", {"false"})
+          .with("threads", {"3"})};
   for (const Request& request : requests) {
     const ResolvedSettings first = request.resolve();
     const std::string printed = print_config(first);
@@ -380,13 +328,6 @@ TEST(Resolve, ThePrintedConfigurationNamesSourcesAndRules) {
 
 TEST(Resolve, ResolvingTwiceGivesTheSame) {
   EXPECT_TRUE(tiny().resolve().config == tiny().resolve().config);
-}
-
-/// What a run of recipe tiny with these flags leaves in its checkpoint.
-CheckpointSettings saved_by(const Request& request) {
-  return {.text = print_config(request.resolve()),
-          .origin = "checkpoint out/checkpoints/step-0000000010",
-          .hub_kept = "{\"kept\":1}"};
 }
 
 TEST(ResolveCheckpoint, BringsEverySettingThatIsNotGiven) {

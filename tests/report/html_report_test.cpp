@@ -91,6 +91,24 @@ TEST_F(HtmlReport, HoldsEveryValueOfEveryChart) {
   EXPECT_NE(text.find("3.00 MiB"), std::string::npos);
 }
 
+TEST_F(HtmlReport, RecomputeHasItsChartAndItsPlan) {
+  nlohmann::json step = nlohmann::json::parse(step_line(1, 5.5));
+  step["recompute"] = {{"released", 4096}, {"retained", 512}, {"replays", 3}};
+  write_record(
+      R"({"event":"start","recompute":{"plan":"abc","classes":{"L0-L1":"main/window csa"}}})"
+      "\n" +
+      step.dump() + "\n" + step_line(2, 5.0));
+  const std::string text = page();
+  const nlohmann::json chart = chart_data(text)[3];
+  EXPECT_EQ(chart["title"], "Recompute");
+  ASSERT_EQ(chart["lines"].size(), 2U);
+  EXPECT_EQ(chart["lines"][0]["points"].size(), 1U);  // a step without recompute has no point
+  EXPECT_EQ(chart["lines"][0]["points"][0]["y"], 4096);
+  EXPECT_EQ(chart["lines"][1]["points"][0]["y"], 512);
+  EXPECT_NE(text.find("<th>recompute.classes.L0-L1</th><td>main/window csa</td>"),
+            std::string::npos);
+}
+
 TEST_F(HtmlReport, LoadsNothingFromElsewhere) {
   write_record(kStart + "\n" + step_line(1, 5.5));
   const std::string text = page();

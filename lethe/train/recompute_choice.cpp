@@ -1,0 +1,139 @@
+#include "lethe/train/recompute_choice.h"
+
+#include <algorithm>
+#include <set>
+
+#include "lethe/base/error.h"
+#include "lethe/base/format.h"
+#include "lethe/base/log.h"
+#include "lethe/ops/registry.h"
+#include "lethe/plan/check_plan.h"
+#include "lethe/plan/plan_file.h"
+#include "lethe/plan/plan_report.h"
+
+namespace lethe {
+namespace {
+
+/// What the classes of a plan keep; errors name the file that it was read from.
+SaveSelection units_of(const RecomputePlan& plan, const std::string& file) {
+  std::vector<std::string> words;
+  for (const LayerPlan& layer : plan.classes)
+    for (const std::string& unit : layer.save_units)
+      if (std::find(words.begin(), words.end(), unit) == words.end()) words.push_back(unit);
+  return read_save_units(words, file);
+}
+
+RecomputePlan read_plan_file(const RecomputeConfig& config, const PlanSubject& subject) {
+  RecomputePlan plan = load_plan(*config.plan_file, subject);
+  LETHE_CHECK(RecomputeError,
+              plan.mode == RecomputeMode::Engine,
+              "{} [plan-mode]: must be a plan of mode engine to train with, got reentrant, whose "
+              "gradients differ in the last bits; write it anew with --save-recompute-plan",
+              *config.plan_file);
+  plan.checks = std::max(plan.checks, config.checks);
+  return plan;
+}
+
+bool has_operator(std::string_view name) {
+  static const std::set<std::string, std::less<>> names = [] {
+    std::set<std::string, std::less<>> all;
+    for (const ops::OperatorInfo& op : ops::registered_operators()) all.insert("lethe::" + op.name);
+    return all;
+  }();
+  return names.contains(name);
+}
+
+void tell(const ResolvedUnits& units) {
+  for (const std::string& line : units.warnings) log_warn("{}", line);
+  for (const std::string& line : units.infos) log_info("{}", line);
+}
+
+}  // namespace
+
+OperatorFacts operator_facts(const TrainConfig& train) {
+  // The rest is Lethe's own: no bias, no dropout, float32 activations whatever the weights are
+  // stored in, a compressor that casts nothing.
+  return {.indexer_loss =
+              train.indexer_loss != IndexerLoss::Off && train.indexer_loss_coeff.value_or(0) > 0};
+}
+
+ActivationSizes activation_sizes(const RunConfig& config) {
+  const int64_t rows = config.train.micro_batch_size, length = config.train.seq_length;
+  const int64_t slots = length / kCsaRatio;
+  return {.tokens = rows * length,
+          .slots = rows * slots,
+          .chosen_slots = std::min(config.model.index_topk, slots),
+          .activation_bytes = int64_t{sizeof(float)}};
+}
+
+SaveNames save_names() {
+  return {.has_op = has_operator, .has_callable = [](std::string_view) { return false; }};
+}
+
+RecomputeChoice choose_recompute(const RunConfig& config) {
+  const RecomputeConfig& recompute = config.recompute;
+  RecomputeChoice choice{.subject = PlanSubject::of(config.model, operator_facts(config.train)),
+                         .plan = {},
+                         .units = {}};
+  const auto resolve = [](const SaveSelection& selection, MissingUnits missing) {
+    return resolve_save_units(selection, deepseek_v4_save_targets(), save_names(), missing);
+  };
+  if (recompute.plan_file) {
+    choice.plan = read_plan_file(recompute, choice.subject);
+    choice.units = resolve(units_of(choice.plan, *recompute.plan_file), MissingUnits::Error);
+  } else {
+    choice.units = resolve(recompute.save, recompute.missing_units);
+    choice.plan = make_recompute_plan(choice.subject, recompute, choice.units.names());
+    check_plan(choice.subject, choice.plan);
+  }
+  tell(choice.units);
+  return choice;
+}
+
+void save_chosen_plan(const RunConfig& config, const RecomputeChoice& choice) {
+  const std::string& path = config.recompute.save_plan_file;
+  if (!path.empty()) save_plan(path, choice.subject, choice.plan);
+}
+
+std::optional<RecomputeFacts> recompute_facts(const RunConfig& config,
+                                              const RecomputeChoice& choice) {
+  if (choice.plan.is_empty()) return std::nullopt;
+  RecomputeFacts facts{.plan = plan_hash(choice.subject, choice.plan),
+                       .classes = {},
+                       .save_units = choice.units.names()};
+  for (ClassSummary& row : plan_summary(choice.subject, choice.plan, activation_sizes(config)))
+    facts.classes.emplace_back(std::move(row.layers), std::move(row.name));
+  return facts;
+}
+
+std::string plan_lines(const RunConfig& config, const RecomputeChoice& choice) {
+  if (choice.plan.is_empty()) return "";
+  std::string out;
+  for (const ClassSummary& row :
+       plan_summary(choice.subject, choice.plan, activation_sizes(config))) {
+    out += fmt::format("plan    {}  {}", row.layers, row.name);
+    if (row.freed_bytes > 0)
+      out += fmt::format(", frees {} a layer and micro-batch", bytes_text(row.freed_bytes));
+    out += "\n";
+  }
+  return out;
+}
+
+std::string plan_page(const RunConfig& config, const RecomputeChoice& choice) {
+  const ActivationSizes sizes = activation_sizes(config);
+  const std::string report = plan_report(choice.subject, choice.plan, sizes);
+  if (choice.plan.is_empty()) return "recompute          " + report;
+  return fmt::format(
+      "recompute plan     bytes of one micro-batch ({} tokens) in each layer of a class\n{}",
+      sizes.tokens,
+      report);
+}
+
+std::string units_page(const RunConfig& config) {
+  const PlanSubject subject = PlanSubject::of(config.model);
+  const SaveTargetMap& map = deepseek_v4_save_targets();
+  return config.units.json ? units_json(subject, map, save_names())
+                           : units_report(subject, map, save_names());
+}
+
+}  // namespace lethe
