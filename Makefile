@@ -5,8 +5,9 @@ KILLS ?= 60
 SECONDS_EACH ?= 120
 PEERS ?= 1
 BENCH_OUTPUT ?= out/bench
+RANDOM_PLANS ?= 60
 
-.PHONY: help configure build train test soak fuzz bench format docs clean
+.PHONY: help configure build train test soak fuzz bench bench-recompute format docs clean
 
 help:
 	@echo "make build    set up the machine once (./bootstrap) and build the program, build/bin/lethe"
@@ -16,6 +17,8 @@ help:
 	@echo "make fuzz     build the fuzzers and run each for SECONDS_EACH=$(SECONDS_EACH) from a new seed"
 	@echo "make bench    operators against this machine's peaks, and the whole step against its peers, into $(BENCH_OUTPUT);"
 	@echo "              about an hour on two idle cores; PEERS=0: without the peers (no download, minutes)"
+	@echo "make bench-recompute  time against memory of every way to recompute into $(BENCH_OUTPUT)/recompute.md, then every"
+	@echo "              mode in every case byte for byte against none (and RANDOM_PLANS=$(RANDOM_PLANS) random plans); an hour"
 	@echo "make format   format the C++ sources (clang-format-14)"
 	@echo "make docs     write docs/reference from the program's own tables"
 	@echo "make clean    remove the build folders; .venv and out/ stay"
@@ -62,6 +65,17 @@ bench:
 	@echo "operators: $(BENCH_OUTPUT)/operators.md"
 	@echo "peers:     $(BENCH_OUTPUT)/peers.md"
 	@echo "roofline:  $(BENCH_OUTPUT)/roofline.md"
+
+bench-recompute:
+	@./bootstrap
+	@cmake --preset bench
+	@cmake --build --preset bench --parallel $(JOBS) --target bench_pareto bench_recompute recompute_matrix
+	@mkdir -p $(BENCH_OUTPUT)
+	@rm -f $(BENCH_OUTPUT)/recompute.md
+	@build-bench/bin/bench_recompute
+	@build-bench/bin/bench_pareto --config bench/peers/model.json --out $(BENCH_OUTPUT)/recompute.md
+	@build-bench/bin/recompute_matrix --random $(RANDOM_PLANS)
+	@echo "time against memory: $(BENCH_OUTPUT)/recompute.md"
 
 format:
 	@git ls-files '*.h' '*.cpp' | xargs clang-format-14 -i

@@ -50,10 +50,9 @@ class CsaLayer final {
     const std::vector<int64_t> ids(static_cast<size_t>(tokens), 1);
     const std::vector<int32_t> cu{0, static_cast<int32_t>(tokens)};
     const MicroBatch batch = make_micro_batch(ids, ids, cu, config_.ratios);
-    const LossFactors factors;
-    const Observer nobody;
     RunTally tally = model_.make_tally();
-    LayerState state{.batch = batch, .factors = factors, .observer = nobody, .tally = tally};
+    LayerState state{.pass =
+                         std::make_shared<const ForwardPass>(ForwardPass{batch, {}, {}, tally})};
     const at::Tensor streams =
         normal({tokens, config_.streams, config_.hidden}).set_requires_grad(true);
     const at::Tensor d_streams = normal(streams.sizes());
