@@ -74,7 +74,7 @@ def marks(frame, events, height):
         if e["ph"] != "i" or e["cat"] != "mark":
             continue
         x = frame.x(e["ts"])
-        anchor = "end" if x > WIDTH * 0.8 else "start"
+        anchor = "end" if e["name"].startswith("end of step") else "start"
         out.append(f'<path d="M{x} {TOP - 14}V{height - BOTTOM}" stroke="#777" stroke-dasharray="4 4"/>'
                    f'<text x="{x}" y="{TOP - 18}" text-anchor="{anchor}">{escape(e["name"])}</text>')
     return out

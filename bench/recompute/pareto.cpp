@@ -145,7 +145,16 @@ void measure(const Options& o, int64_t seq) {
   lethe::bench::append_to_file(o.out, title + "\n\n" + lethe::bench::markdown(table) + "\n");
 }
 
+// What to give to lethe train for each setting.
+std::string flags_text() {
+  lethe::bench::Table table{.headings = {"setting", "flags"}, .left = 2};
+  for (const RecomputeSetting& setting : lethe::bench::recompute_settings())
+    table.rows.push_back({setting.name, setting.flags});
+  return lethe::bench::markdown(table) + "\n";
+}
+
 void run(const Options& o) {
+  lethe::bench::append_to_file(o.out, flags_text());
   for (const int64_t seq : o.seqs) measure(o, seq);
 }
 

@@ -64,7 +64,8 @@ TEST_F(LiveBlocksTest, ABlockKnowsWhoMadeItAndWhatItShows) {
       k = at::empty({6}, at::kLong);
     }
     layer.set_node("attn.loss");
-    loss = q.view({8, 4}).sum();
+    (void)q.view({8, 4});
+    loss = at::full({}, 1.0);
   }
   const at::Tensor nameless = at::empty({3});
   const auto of_q = made_by(watch, "attn.q");
