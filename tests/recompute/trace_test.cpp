@@ -44,6 +44,11 @@ using Kind = TraceEvent::Kind;
 using test::NetMode;
 using test::random_leaf;
 
+class RegionTraceTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { install_byte_accounting(); }
+};
+
 std::vector<Kind> kinds_of(const std::vector<TraceEvent>& events) {
   std::vector<Kind> kinds;
   for (const TraceEvent& event : events) kinds.push_back(event.kind);
@@ -75,7 +80,7 @@ std::vector<TraceEvent> events_of_a_released_output(bool early_reader) {
   return trace.take();
 }
 
-TEST(RegionTraceTest, TellsTheLifeOfARegionInOrder) {
+TEST_F(RegionTraceTest, TellsTheLifeOfARegionInOrder) {
   install_byte_accounting();
   const auto events = events_of_a_released_output(false);
   EXPECT_EQ(kinds_of(events),
@@ -97,7 +102,7 @@ TEST(RegionTraceTest, TellsTheLifeOfARegionInOrder) {
   EXPECT_GE(events[4].live_bytes, events[2].live_bytes + 8000);
 }
 
-TEST(RegionTraceTest, TellsWhatBroughtAValueBackAndWhetherItWasLate) {
+TEST_F(RegionTraceTest, TellsWhatBroughtAValueBackAndWhetherItWasLate) {
   for (const bool early_reader : {false, true}) {
     const auto events = events_of_a_released_output(early_reader);
     const TraceEvent& restore = find(events, Kind::Restore);
@@ -114,7 +119,7 @@ TEST(RegionTraceTest, TellsWhatBroughtAValueBackAndWhetherItWasLate) {
   EXPECT_EQ(find(trace.take(), Kind::Restore).cause, Trigger::Kind::Explicit);
 }
 
-TEST(RegionTraceTest, TellsWhereAReplayStopsEarly) {
+TEST_F(RegionTraceTest, TellsWhereAReplayStopsEarly) {
   RegionTrace trace;
   Tape tape;
   const at::Tensor y = tape.run(
@@ -129,7 +134,7 @@ TEST(RegionTraceTest, TellsWhereAReplayStopsEarly) {
   EXPECT_EQ(find(events, Kind::RunEnd).bytes, 2 * 4 * 8);
 }
 
-TEST(RegionTraceTest, AnExplicitReleaseTellsItsBytes) {
+TEST_F(RegionTraceTest, AnExplicitReleaseTellsItsBytes) {
   RegionTrace trace;
   Tape tape;
   const TapeScope scope(tape);
@@ -139,7 +144,7 @@ TEST(RegionTraceTest, AnExplicitReleaseTellsItsBytes) {
   EXPECT_EQ(find(trace.take(), Kind::Release).bytes, 32);
 }
 
-TEST(RegionTraceTest, AReplayThatFailsEndsInTheTraceToo) {
+TEST_F(RegionTraceTest, AReplayThatFailsEndsInTheTraceToo) {
   RegionTrace trace;
   Tape tape;
   const at::Tensor y = tape.run(
@@ -154,7 +159,7 @@ TEST(RegionTraceTest, AReplayThatFailsEndsInTheTraceToo) {
             (std::vector<Kind>{Kind::RunBegin, Kind::RunEnd, Kind::ReplayBegin, Kind::ReplayEnd}));
 }
 
-TEST(RegionTraceTest, ChangesNoBitAndSpansNest) {
+TEST_F(RegionTraceTest, ChangesNoBitAndSpansNest) {
   const test::Net net = test::make_net(at::kFloat, 2);
   const at::Tensor x = at::randn({8, test::kNetWidth});
   for (const NetMode mode : test::kNetModes) {
@@ -176,7 +181,7 @@ TEST(RegionTraceTest, ChangesNoBitAndSpansNest) {
   }
 }
 
-TEST(RegionTraceTest, OneTraceMayLiveAndItsRoomIsBounded) {
+TEST_F(RegionTraceTest, OneTraceMayLiveAndItsRoomIsBounded) {
   RegionTrace trace(2);
   test::expect_error<ConfigError>([] { const RegionTrace second; },
                                   {"region trace", "one trace may live", "got a second"});
@@ -189,7 +194,7 @@ TEST(RegionTraceTest, OneTraceMayLiveAndItsRoomIsBounded) {
   EXPECT_EQ(trace.take().size(), 1u);
 }
 
-TEST(RegionTraceTest, ThreadsHaveNumbers) {
+TEST_F(RegionTraceTest, ThreadsHaveNumbers) {
   RegionTrace trace;
   trace_mark("here");
   std::thread([] { trace_mark("there"); }).join();
@@ -198,7 +203,7 @@ TEST(RegionTraceTest, ThreadsHaveNumbers) {
   EXPECT_NE(events[0].thread, events[1].thread);
 }
 
-TEST(RegionTraceTest, WhileOffItAllocatesNothing) {
+TEST_F(RegionTraceTest, WhileOffItAllocatesNothing) {
   const at::Tensor t = at::empty({3});
   const std::string name(64, 'x');  // longer than what a string holds inside
   const LayerTape layer;
@@ -217,7 +222,7 @@ TEST(RegionTraceTest, WhileOffItAllocatesNothing) {
   EXPECT_GT(allocations, before);
 }
 
-TEST(RegionTraceTest, AfterwardsAStepAllocatesAsBefore) {
+TEST_F(RegionTraceTest, AfterwardsAStepAllocatesAsBefore) {
   const test::Net net = test::make_net(at::kFloat, 2);
   const at::Tensor x = at::randn({8, test::kNetWidth});
   const auto count = [&] {
@@ -235,7 +240,7 @@ TEST(RegionTraceTest, AfterwardsAStepAllocatesAsBefore) {
   EXPECT_EQ(count(), plain);
 }
 
-TEST(RegionTraceTest, AHundredTracedStepsLeaveNothing) {
+TEST_F(RegionTraceTest, AHundredTracedStepsLeaveNothing) {
   install_byte_accounting();
   const test::Net net = test::make_net(at::kFloat, 2);
   const at::Tensor x = at::randn({8, test::kNetWidth});
