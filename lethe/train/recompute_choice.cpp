@@ -23,6 +23,23 @@ SaveSelection units_of(const RecomputePlan& plan, const std::string& file) {
   return read_save_units(words, file);
 }
 
+/// What a plan may say and the runtime would quietly not do.
+void expect_runnable(const LayerPlan& layer, const std::string& file) {
+  LETHE_CHECK(RecomputeError,
+              !layer.nested || layer.save_units.empty(),
+              "{} [R6.17]: {}: save units must stand in whole layers without regions inside, got "
+              "both; leave out one",
+              file,
+              layer.layer_class);
+  for (const ActRule& act : layer.acts)
+    LETHE_CHECK(RecomputeError,
+                act.keep != Keep::Swap,
+                "{} [plan-swap]: {}: nothing may be swapped, as this build cannot, got {}; keep it",
+                file,
+                layer.layer_class,
+                act.name);
+}
+
 RecomputePlan read_plan_file(const RecomputeConfig& config, const PlanSubject& subject) {
   RecomputePlan plan = load_plan(*config.plan_file, subject);
   LETHE_CHECK(RecomputeError,
@@ -30,6 +47,7 @@ RecomputePlan read_plan_file(const RecomputeConfig& config, const PlanSubject& s
               "{} [plan-mode]: must be a plan of mode engine to train with, got reentrant, whose "
               "gradients differ in the last bits; write it anew with --save-recompute-plan",
               *config.plan_file);
+  for (const LayerPlan& layer : plan.classes) expect_runnable(layer, *config.plan_file);
   plan.checks = std::max(plan.checks, config.checks);
   return plan;
 }
@@ -63,7 +81,8 @@ ActivationSizes activation_sizes(const RunConfig& config) {
   return {.tokens = rows * length,
           .slots = rows * slots,
           .chosen_slots = std::min(config.model.index_topk, slots),
-          .activation_bytes = int64_t{sizeof(float)}};
+          .activation_bytes = int64_t{sizeof(float)},
+          .balanced_documents = config.train.balance_loss_coeff > 0 ? rows : 0};
 }
 
 SaveNames save_names() {

@@ -130,6 +130,34 @@ TEST(RecomputeChoice, AReentrantPlanDoesNotTrain) {
                                {"plan.json [plan-mode]", "engine", "got reentrant"});
 }
 
+TEST(RecomputeChoice, APlanThatWouldQuietlyDoLessIsRefused) {
+  const TempFolder folder;
+  RecomputeChoice choice = choose_recompute(half_of_the_layers({SaveUnit::Attn}));
+  for (LayerPlan& layer : choice.plan.classes)
+    layer = layer.save_units.empty()
+                ? layer
+                : make_layer_plan(layer.kind,
+                                  choice.subject.operators,
+                                  {.full = true, .nested = true, .save_units = {"attn"}});
+  save_plan(folder / "nested.json", choice.subject, choice.plan);
+  expect_error<RecomputeError>([&] { (void)choose_recompute(of_file(folder / "nested.json")); },
+                               {"nested.json [R6.17]", "leave out one"});
+  choice = choose_recompute(csa_and_mhc());
+  for (ActRule& act : choice.plan.classes[0].acts)
+    if (act.id.subgraph == SubgraphId::LayerInput) act.keep = Keep::Swap;
+  save_plan(folder / "swap.json", choice.subject, choice.plan);
+  expect_error<RecomputeError>([&] { (void)choose_recompute(of_file(folder / "swap.json")); },
+                               {"swap.json [plan-swap]", "x_in", "keep it"});
+}
+
+TEST(RecomputeChoice, TheBalanceLossCountsInThePrediction) {
+  RunConfig config = csa_and_mhc();
+  config.train.balance_loss_coeff = 0.1;
+  EXPECT_EQ(activation_sizes(config).balanced_documents, config.train.micro_batch_size);
+  config.train.balance_loss_coeff = 0;
+  EXPECT_EQ(activation_sizes(config).balanced_documents, 0);
+}
+
 // R6.3, R6.9, R6.10.
 TEST(RecomputeChoice, SaveUnitsAreResolvedAndPinned) {
   const RunConfig config = half_of_the_layers({SaveUnit::Experts, SaveUnit::Attn});
