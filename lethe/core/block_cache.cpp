@@ -9,7 +9,7 @@
 namespace lethe {
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kPage = 4096, kHugePage = size_t{2} << 20;
 
 void* map(size_t size) {
   const size_t align = size >= kHugePage ? kHugePage : 0;
@@ -28,16 +28,19 @@ void* map(size_t size) {
 
 }  // namespace
 
-// Class 4d + q holds blocks of (4 + q) / 4 * 2^d times the least size.
+// Class 4d + q holds blocks of (4 + q) / 4 * 2^d times the least size, and a page more: whoever
+// puts a header before a power of two would be in the next class otherwise, and touch one more huge
+// page.
 size_t BlockCache::class_of(size_t size) {
-  const auto doublings = static_cast<size_t>(std::bit_width(size / kLeastBytes) - 1);
+  const size_t without_page = std::max(kLeastBytes, size - kPage);
+  const auto doublings = static_cast<size_t>(std::bit_width(without_page / kLeastBytes) - 1);
   for (size_t quarter = 0; quarter < 4; ++quarter)
     if (bytes_of(4 * doublings + quarter) >= size) return 4 * doublings + quarter;
   return 4 * (doublings + 1);
 }
 
 size_t BlockCache::bytes_of(size_t size_class) {
-  return (4 + size_class % 4) * ((kLeastBytes / 4) << (size_class / 4));
+  return (4 + size_class % 4) * ((kLeastBytes / 4) << (size_class / 4)) + kPage;
 }
 
 BlockCache::~BlockCache() {
