@@ -44,10 +44,12 @@ class Error : public std::runtime_error {
     explicit Name(const std::string& text) : Error(#Name, exit, text) {} \
   }
 
-LETHE_ERROR_KIND(ConfigError, exit_code::kUsage);     // a flag, a key, a combination of them
-LETHE_ERROR_KIND(ShapeError, exit_code::kUsage);      // a tensor's sizes
-LETHE_ERROR_KIND(DtypeError, exit_code::kUsage);      // a tensor's element type
-LETHE_ERROR_KIND(RecomputeError, exit_code::kUsage);  // a release plan or its execution
+LETHE_ERROR_KIND(ConfigError, exit_code::kUsage);      // a flag, a key, a combination of them
+LETHE_ERROR_KIND(ShapeError, exit_code::kUsage);       // a tensor's sizes
+LETHE_ERROR_KIND(DtypeError, exit_code::kUsage);       // a tensor's element type
+LETHE_ERROR_KIND(RecomputeError, exit_code::kUsage);   // a release plan or its execution
+LETHE_ERROR_KIND(SwapError, exit_code::kUsage);        // a swap entry or its copies
+LETHE_ERROR_KIND(OutOfArena, exit_code::kDoesNotFit);  // bytes beyond a limit that the user set
 LETHE_ERROR_KIND(DataError, exit_code::kData);  // text, tokens, a file that is not what it claims
 LETHE_ERROR_KIND(CheckpointError, exit_code::kData);    // weights on disk
 LETHE_ERROR_KIND(CommError, exit_code::kComm);          // other ranks

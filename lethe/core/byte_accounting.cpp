@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <mutex>
 #include <new>
+#include <utility>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -25,8 +27,15 @@ constexpr size_t index_of(ByteCategory category) {
 // large, an uncontended lock costs them nothing.
 class Counters {
  public:
+  // Before memory is taken: a refused request must not grow the process.
+  void expect_room(int64_t size) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    check_room(size);
+  }
+
   void add(CountedBlock& block) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    check_room(block.size);  // again: another thread may have taken it
     now_.live += block.size;
     grow(block.size, block.category);
     if (watching_) {
@@ -56,6 +65,12 @@ class Counters {
     const std::lock_guard<std::mutex> lock(mutex_);
     now_.peak = now_.live;
     now_.category_peak = now_.at_peak = now_.category_live;
+  }
+
+  // Returns the limit before.
+  int64_t limit(int64_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(limit_, bytes);
   }
 
   ByteReport report() {
@@ -100,6 +115,17 @@ class Counters {
   }
 
  private:
+  void check_room(int64_t size) const {
+    LETHE_CHECK(
+        OutOfArena,
+        size <= limit_ - now_.live,
+        "tensors [limit]: live bytes must be <= {}, got {} and a request for {} more; swap or "
+        "recompute more, shrink the batch, or raise the limit",
+        limit_,
+        now_.live,
+        size);
+  }
+
   void grow(int64_t size, ByteCategory category) {
     const size_t c = index_of(category);
     now_.category_live[c] += size;
@@ -110,6 +136,7 @@ class Counters {
   ByteReport now_;
   bool watching_ = false;
   WatchedBlocks watched_;
+  int64_t limit_ = std::numeric_limits<int64_t>::max();
 };
 
 // Never destroyed: storages of static tensors are freed after main.
@@ -161,15 +188,37 @@ class GradientArrival final : public torch::autograd::PostAccumulateGradHook {
   }
 };
 
+void require_installed() {
+  LETHE_CHECK(ConfigError,
+              installed,
+              "byte accounting: it must be installed before bytes are read or limited, got no "
+              "installation; "
+              "call install_byte_accounting() first in main");
+}
+
+// The memory of `n` counted bytes, given back where the limit refuses them.
+CountedBlock* take_counted(size_t n) {
+  counters().expect_room(static_cast<int64_t>(n));
+  const size_t size = sizeof(CountedBlock) + n;
+  void* const memory = take_memory(size);
+  auto* const header =
+      new (memory) CountedBlock{.size = static_cast<int64_t>(n), .category = current_category};
+  try {
+    counters().add(*header);
+  } catch (...) {
+    give_memory(memory, size);
+    throw;
+  }
+  return header;
+}
+
 class CountingAllocator final : public c10::Allocator {
  public:
   // Context and data are the same pointer: ATen's raw allocations assert it.
   c10::DataPtr allocate(size_t n) override {
     const c10::Device cpu(c10::DeviceType::CPU);
     if (n == 0) return {nullptr, nullptr, &release, cpu};
-    auto* const header = new (take_memory(sizeof(CountedBlock) + n))
-        CountedBlock{.size = static_cast<int64_t>(n), .category = current_category};
-    counters().add(*header);
+    auto* const header = take_counted(n);
     void* const data = header + 1;
     return {data, data, &release, cpu};
   }
@@ -218,10 +267,7 @@ bool byte_accounting_installed() {
 }
 
 ByteReport bytes() {
-  LETHE_CHECK(ConfigError,
-              installed,
-              "byte accounting: it must be installed before bytes are read, got no installation; "
-              "call install_byte_accounting() first in main");
+  require_installed();
   return counters().report();
 }
 
@@ -241,6 +287,11 @@ void recount(const at::Tensor& tensor, ByteCategory category) {
   if (CountedBlock* const header = header_of(tensor)) counters().move(*header, category);
 }
 
+std::optional<ByteCategory> category_of(const at::Tensor& tensor) {
+  const CountedBlock* const header = header_of(tensor);
+  return header == nullptr ? std::nullopt : std::optional(header->category);
+}
+
 void recount_saved(const at::Tensor& tensor) {
   CountedBlock* const header = header_of(tensor);
   if (header != nullptr && header->category == ByteCategory::Temporaries)
@@ -249,6 +300,15 @@ void recount_saved(const at::Tensor& tensor) {
 
 void count_gradients_of(const at::Tensor& leaf) {
   torch::autograd::impl::set_post_acc_grad_hooks(leaf, std::make_unique<GradientArrival>());
+}
+
+ByteLimit::ByteLimit(int64_t bytes) {
+  require_installed();
+  outer_ = counters().limit(bytes);
+}
+
+ByteLimit::~ByteLimit() {
+  counters().limit(outer_);
 }
 
 ByteTag::ByteTag(ByteCategory category) : outer_(current_category) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "lethe/core/block_cache.h"
 
@@ -69,12 +70,29 @@ void give_kept_blocks_back();
 /// counted.
 void recount(const at::Tensor& tensor, ByteCategory category);
 
+/// What the tensor's storage is counted as; nothing for storages that are not counted.
+[[nodiscard]] std::optional<ByteCategory> category_of(const at::Tensor& tensor);
+
 /// Recounts what is saved for a backward pass: temporaries become activations, the rest stays what
 /// it is (parameters are saved too).
 void recount_saved(const at::Tensor& tensor);
 
 /// From now on a gradient that arrives at this leaf is recounted as Gradients, at once.
 void count_gradients_of(const at::Tensor& leaf);
+
+/// While it lives, live bytes stay at or below `bytes`: a storage that would exceed it is not made,
+/// OutOfArena instead. For the whole process; limits nest, the innermost counts. Leave them in
+/// reverse order. Throws ConfigError when accounting is not installed.
+class [[nodiscard]] ByteLimit final {
+ public:
+  explicit ByteLimit(int64_t bytes);
+  ~ByteLimit();
+  ByteLimit(const ByteLimit&) = delete;
+  ByteLimit& operator=(const ByteLimit&) = delete;
+
+ private:
+  int64_t outer_;
+};
 
 /// Storages that this thread allocates during the tag's life belong to `category`; tags nest, the
 /// innermost counts. Freeing subtracts from the category of the allocation, on whatever thread.

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <span>
 #include <string_view>
+#include <utility>
 
 namespace lethe::detail {
 
@@ -12,6 +13,10 @@ class File {
  public:
   /// open(2) with O_CLOEXEC; throws DataError "PATH: cannot WHAT, got ERRNO-TEXT; ADVICE".
   File(const std::filesystem::path& path, int flags, std::string_view what);
+
+  /// Takes an open descriptor.
+  File(std::filesystem::path path, int fd) : path_(std::move(path)), fd_(fd) {}
+
   File(const File&) = delete;
   File& operator=(const File&) = delete;
   ~File();

@@ -1,7 +1,7 @@
 #include "lethe/base/error.h"
+#include "lethe/core/storage_guard.h"
 #include "lethe/recompute/region_impl.h"
 #include "lethe/recompute/region_trace_impl.h"
-#include "lethe/recompute/storage_guard_impl.h"
 
 // Outputs: checked and handed over by a replay, released and refilled where somebody outside of
 // autograd holds them; and the recorded choices.

@@ -110,8 +110,9 @@ std::string recompute_page() {
 
 std::string errors_page() {
   const std::pair<const char*, int> kinds[] = {
-      {"ConfigError, ShapeError, DtypeError, RecomputeError: what you asked for",
+      {"ConfigError, ShapeError, DtypeError, RecomputeError, SwapError: what you asked for",
        exit_code::kUsage},
+      {"OutOfArena: it does not fit the bytes you allowed", exit_code::kDoesNotFit},
       {"DataError, CheckpointError: a file", exit_code::kData},
       {"CommError: other ranks", exit_code::kComm},
       {"NumericError: NaN or Inf in loss or gradient", exit_code::kNumeric},

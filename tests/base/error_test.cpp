@@ -13,6 +13,8 @@ TEST(Error, EveryKindCarriesItsNameAndExitCode) {
   EXPECT_EQ(ShapeError("x").code(), 2);
   EXPECT_EQ(DtypeError("x").code(), 2);
   EXPECT_EQ(RecomputeError("x").code(), 2);
+  EXPECT_EQ(SwapError("x").code(), 2);
+  EXPECT_EQ(OutOfArena("x").code(), 3);
   EXPECT_EQ(DataError("x").code(), 4);
   EXPECT_EQ(CheckpointError("x").code(), 4);
   EXPECT_EQ(CommError("x").code(), 5);

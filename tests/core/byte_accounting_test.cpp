@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/expect_error.h"
 #include <gtest/gtest.h>
 
 #include <ATen/ops/from_blob.h>
@@ -278,6 +279,35 @@ TEST_F(ByteAccounting, ResizingAStorageCountsItsNewSize) {
   t.resize_({100});
   EXPECT_EQ(live() - before, 400);
   EXPECT_EQ(t[9].item<float>(), 3.0F);
+}
+
+TEST_F(ByteAccounting, AStoragesCategoryIsKnownWhereItIsCounted) {
+  const ByteTag tag(ByteCategory::Optimizer);
+  const at::Tensor t = at::empty({kSize});
+  EXPECT_EQ(category_of(t.view({-1, 10})), ByteCategory::Optimizer);
+  std::vector<float> own(kSize);
+  EXPECT_EQ(category_of(at::from_blob(own.data(), {kSize})), std::nullopt);
+  EXPECT_EQ(category_of({}), std::nullopt);
+}
+
+TEST_F(ByteAccounting, ALimitRefusesTheStorageThatWouldExceedItAndCountsNothing) {
+  const int64_t before = live();
+  {
+    const ByteLimit limit(before + 4 * kSize);
+    const at::Tensor fits = at::empty({kSize});
+    const auto one_more = [] { (void)at::empty({1}); };
+    test::expect_error<OutOfArena>(
+        one_more, {"tensors [limit]: live bytes must be <=", "a request for 4 more", "raise the"});
+    {
+      const ByteLimit inner(before + 4 * kSize + 4);
+      EXPECT_NO_THROW(one_more());
+    }
+    EXPECT_THROW(one_more(), OutOfArena);
+    EXPECT_THROW((void)at::empty({int64_t{1} << 60}, at::kByte), OutOfArena);
+    EXPECT_EQ(live(), before + 4 * kSize);
+  }
+  EXPECT_EQ(live(), before);
+  EXPECT_NO_THROW((void)at::empty({2 * kSize}));
 }
 
 TEST_F(ByteAccounting, CategoriesHaveDistinctNames) {

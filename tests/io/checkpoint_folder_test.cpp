@@ -1,13 +1,12 @@
 #include "lethe/io/checkpoint_folder.h"
 
-#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <functional>
 
+#include "support/file_size_limit.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include "lethe/base/error.h"
 #include "lethe/io/atomic_file.h"
@@ -222,30 +221,6 @@ TEST(CheckpointFolder, TheSameCheckpointStaysAndAnotherOrADamagedOneIsReplaced) 
   EXPECT_EQ(entries_with(folder.path(), "."), 0u);
 }
 
-// While it lives, no file of this process grows beyond `bytes`: a full disk, as far as write(2) is
-// concerned.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    std::signal(SIGXFSZ, SIG_IGN);
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    rlimit limit = before_;
-    limit.rlim_cur = bytes;
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, SIG_DFL);
-  }
-
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  rlimit before_{};
-};
-
 TEST(CheckpointFolder, AFullDiskLeavesTheLastCheckpointAndNoLeftover) {
   const test::TempFolder folder;
   save(folder.path(), 1);
@@ -255,7 +230,7 @@ TEST(CheckpointFolder, AFullDiskLeavesTheLastCheckpointAndNoLeftover) {
       {"o-00000-of-00001.safetensors",
        {{"m|box=0:65536", StoredDtype::F32, {1 << 16}, std::as_bytes(std::span(large))}}});
   {
-    const FileSizeLimit limit(1 << 14);
+    const test::FileSizeLimit limit(1 << 14);
     EXPECT_HAS(error_of([&] { (void)write_unfinished(folder.path(), parts); }), "DataError");
   }
   EXPECT_EQ(entries_with(folder.path(), "."), 0u);
@@ -335,7 +310,7 @@ TEST(CheckpointSaver, AFailureInTheBackgroundSurfacesAtTheNextBoundary) {
   parts.files[0].tensors.push_back(
       {"l|box=0:65536", StoredDtype::F32, {1 << 16}, std::as_bytes(std::span(large))});
   {
-    const FileSizeLimit limit(1 << 14);
+    const test::FileSizeLimit limit(1 << 14);
     (void)saver.save(parts, false);
     EXPECT_HAS(error_of([&] { saver.wait(); }), "DataError");
     (void)saver.save(parts, false);

@@ -21,9 +21,8 @@
 
 #include "lethe/base/error.h"
 #include "lethe/core/byte_accounting.h"
-#include "lethe/recompute/storage_guard_impl.h"
 
-// The gate tests S1-S12 of spec 3 2.5.
+// The gate tests S1-S12 of spec 3 2.5; S3 is tests/core/storage_guard_test.cpp.
 namespace lethe {
 namespace {
 
@@ -95,20 +94,6 @@ TEST(GateS2, AReplayStopsWhenItsLastValueIsThere) {
       test::net_step(test::make_net(at::kFloat, 2), net_input(at::kFloat), NetMode::FineKeep);
   EXPECT_EQ(test::sum_of(step.regions, &RegionReport::replays), 4);
   EXPECT_EQ(test::sum_of(step.regions, &RegionReport::early_stops), 4);
-}
-
-TEST(GateS3, ReleaseAndRefillSwapTheBytesUnderEveryAlias) {
-  const at::Tensor y = at::rand({8, 8});
-  const at::Tensor view = y.view({64}), detached = y.detach(), copy = y.clone(), again = y.clone();
-  const int64_t version = y._version();
-  EXPECT_EQ(empty_storage(*y.storage().unsafeGetStorageImpl(), "gone"), 256);
-  EXPECT_EQ(view.storage().nbytes(), 0U);
-  EXPECT_EQ(view._version(), version);
-  refill_storage(*y.storage().unsafeGetStorageImpl(), again.storage());
-  EXPECT_EQ(y.const_data_ptr(), again.const_data_ptr());
-  test::expect_bitwise(view.view({8, 8}), copy, "view");
-  test::expect_bitwise(detached, copy, "detached");
-  EXPECT_EQ(y._version(), version);
 }
 
 TEST(GateS4, AChainIsFreedInForwardAndPulledInOrder) {

@@ -1,9 +1,9 @@
 #include <array>
-#include <filesystem>
 #include <thread>
 
 #include "recompute/nets.h"
 #include "support/gradcheck.h"
+#include "support/process_threads.h"
 #include "support/tensors.h"
 #include "support/tiny_model.h"
 #include <gtest/gtest.h>
@@ -326,11 +326,8 @@ TEST(TapeLife, BackwardPassesOfTwoThreadsShareARegion) {
   }
 }
 
-int64_t threads_of_process() {
-  int64_t n = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
-    n += entry.exists() ? 1 : 0;
-  return n;
+int64_t num_threads() {
+  return static_cast<int64_t>(test::thread_names().size());
 }
 
 TEST(TapeLife, AHundredStepsLeaveNoBytesObjectsOrThreads) {
@@ -342,14 +339,14 @@ TEST(TapeLife, AHundredStepsLeaveNoBytesObjectsOrThreads) {
     (void)test::net_step(net, x, mode, {.by_grad = i % 2 == 0});
   };
   for (int i = 0; i < 8; ++i) step(i);
-  const int64_t live = bytes().live, threads = threads_of_process();
+  const int64_t live = bytes().live, threads = num_threads();
   for (int i = 0; i < 100; ++i) {
     step(i);
     ASSERT_EQ(bytes().live, live) << "step " << i;
     ASSERT_EQ(recompute_objects().regions, 0);
     ASSERT_EQ(recompute_objects().saved, 0);
   }
-  EXPECT_EQ(threads_of_process(), threads);
+  EXPECT_EQ(num_threads(), threads);
 }
 
 TEST(TapeLife, BytesAfterForwardAreThoseThatTheReportPredicts) {

@@ -1,10 +1,11 @@
+#include "lethe/core/storage_guard.h"
+
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <c10/core/StorageImpl.h>
+#include <c10/core/Storage.h>
 
 #include "lethe/base/error.h"
-#include "lethe/recompute/storage_guard_impl.h"
 
 namespace lethe {
 namespace {
@@ -42,7 +43,7 @@ const void* guard_page() {
                          MAP_PRIVATE | MAP_ANONYMOUS,
                          -1,
                          0);
-    if (p == MAP_FAILED) fail_internal("recompute: no page for released storages");
+    if (p == MAP_FAILED) fail_internal("storage guard: no page for released storages");
     return p;
   }();
   return page;
