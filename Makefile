@@ -69,10 +69,11 @@ bench:
 bench-recompute:
 	@./bootstrap
 	@cmake --preset bench
-	@cmake --build --preset bench --parallel $(JOBS) --target bench_pareto bench_recompute recompute_matrix
+	@cmake --build --preset bench --parallel $(JOBS) --target bench_pareto bench_recompute bench_trace recompute_matrix
 	@mkdir -p $(BENCH_OUTPUT)
 	@rm -f $(BENCH_OUTPUT)/recompute.md
 	@build-bench/bin/bench_recompute
+	@build-bench/bin/bench_trace --config bench/peers/model.json
 	@build-bench/bin/bench_pareto --config bench/peers/model.json --out $(BENCH_OUTPUT)/recompute.md
 	@build-bench/bin/recompute_matrix --random $(RANDOM_PLANS)
 	@echo "time against memory: $(BENCH_OUTPUT)/recompute.md"

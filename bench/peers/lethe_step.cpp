@@ -8,6 +8,7 @@
 #include <iostream>
 #include <memory>
 
+#include "bench/support/median.h"
 #include "bench/support/model_step.h"
 #include "bench/support/program.h"
 #include "bench/support/recompute_settings.h"
@@ -88,12 +89,6 @@ class Stepper final {
   lethe::RecomputePlan plan_;
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 void print_profile(Stepper& stepper, const Options& o) {
   OpProfile profile;
   double total = 0;
@@ -153,7 +148,7 @@ void run_steps(const Options& o, Stepper& stepper) {
   if (o.profile) print_profile(stepper, o);
   line["first_s"] = first;
   line["seconds"] = seconds;
-  line["median_s"] = median(seconds);
+  line["median_s"] = lethe::bench::median(seconds);
   answer(line);
 }
 

@@ -1,26 +1,31 @@
 // Time against memory of every way to recompute, on one model, in one interleaved run:
 //   bench_pareto --config bench/peers/model.json --seq 2048,8192 --rounds 5 --threads 2 --out F.md
 // A step is forward and backward over one document. Peak and saved bytes are counted by Lethe's
-// allocator, above those of the model. On the front stands what no other setting beats in both time
-// and peak. The predicted replay time of whole layers is the forward of the same run: what a replay
-// of everything does.
+// allocator, above those of the model; swapped inputs are in a nameless file of --offload-folder.
+// On the front stands what no other setting beats in both time and peak. Below a table: what a
+// replay of everything costs beside the forward of the layers at the peaks of the same run.
 #include <algorithm>
-#include <chrono>
+#include <filesystem>
 #include <iostream>
 
 #include "bench/support/machine.h"
+#include "bench/support/median.h"
 #include "bench/support/model_step.h"
+#include "bench/support/node_time.h"
 #include "bench/support/program.h"
 #include "bench/support/recompute_settings.h"
 #include "bench/support/table.h"
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <ATen/Parallel.h>
+
 #include "lethe/base/error.h"
 #include "lethe/core/byte_accounting.h"
 
 namespace {
 
+using lethe::bench::median;
 using lethe::bench::ModelStep;
 using lethe::bench::RecomputeSetting;
 
@@ -28,7 +33,7 @@ struct Options {
   lethe::bench::ModelStepOptions model;
   std::vector<int64_t> seqs{2048, 8192};
   std::vector<std::string> only;
-  std::string out;
+  std::string out, offload_folder = std::filesystem::temp_directory_path();
   int64_t rounds = 5, threads = 0;
 };
 
@@ -44,16 +49,12 @@ Options parse(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--threads", o.threads, "0 = as many as LibTorch chooses");
   app.add_option("--only", o.only, "names of settings; may be repeated");
+  app.add_option("--offload-folder", o.offload_folder, "of a disk, for settings that swap")
+      ->capture_default_str();
   app.add_flag("--indexer-loss", o.model.indexer_loss, "train the indexers too");
   app.add_option("--out", o.out, "file to which the tables are appended as Markdown");
   lethe::bench::parse_or_exit(app, argc, argv);
   return o;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
 // What the rounds of one setting gave.
@@ -118,9 +119,39 @@ lethe::bench::Table table_of(const std::vector<Measured>& all) {
   return table;
 }
 
+constexpr const char* kWholeLayers = "whole layers";
+
+// Everything discarded: what it adds to a step, against the forward of the layers.
+std::string replay_text(const std::vector<Measured>& all,
+                        const lethe::ModelConfig& config,
+                        int64_t seq) {
+  const auto whole = std::find_if(
+      all.begin(), all.end(), [](const Measured& m) { return m.setting->name == kWholeLayers; });
+  if (whole == all.end()) return "";
+  const lethe::bench::Peaks peaks = lethe::bench::measure_peaks(at::get_num_threads());
+  lethe::bench::GemmRates rates;
+  const lethe::bench::NodeTime least =
+      lethe::bench::total_time(lethe::bench::replay_work(config, seq), peaks, rates);
+  std::vector<double> extra;
+  for (size_t i = 0; i < whole->seconds.size(); ++i)
+    extra.push_back(whole->seconds[i] - all.front().seconds[i]);
+  return fmt::format(
+      "Everything discarded ({}): {:.3f} s more a step, replays {:.3f} s. Forward of the layers at "
+      "the peaks ({:.1f} GFLOP/s, triad {:.1f} GB/s) {:.3f} s, with products at the rate of at::mm "
+      "{:.3f} s.\n",
+      kWholeLayers,
+      median(extra),
+      median(whole->replay),
+      peaks.fma_flops / 1e9,
+      peaks.triad_bytes / 1e9,
+      least.ideal,
+      least.with_mm);
+}
+
 void measure(const Options& o, int64_t seq) {
   lethe::bench::ModelStepOptions model = o.model;
   model.seq = seq;
+  model.offload_folder = o.offload_folder;
   ModelStep step(model);
   std::vector<Measured> all = chosen(o, step.config());
   for (int64_t round = 0; round <= o.rounds; ++round) {
@@ -141,8 +172,10 @@ void measure(const Options& o, int64_t seq) {
                   o.rounds,
                   median(all.front().forward),
                   all.front().loss);
-  std::cout << title << "\n\n" << lethe::bench::plain_text(table) << "\n" << std::flush;
-  lethe::bench::append_to_file(o.out, title + "\n\n" + lethe::bench::markdown(table) + "\n");
+  const std::string replay = replay_text(all, step.config(), seq);
+  std::cout << title << "\n\n" << lethe::bench::plain_text(table) << "\n" << replay << std::flush;
+  lethe::bench::append_to_file(o.out,
+                               title + "\n\n" + lethe::bench::markdown(table) + "\n" + replay);
 }
 
 // What to give to lethe train for each setting.

@@ -1,12 +1,14 @@
-// What the recompute engine costs per saved tensor where it has nothing to forget: an operator that
-// saves its output, without a scope and inside one (gate test S12 of spec 3 2.5: less than a
-// microsecond more).
+// What the recompute engine costs where it has nothing to forget. Per saved tensor: an operator
+// that saves its output, without a scope and inside one (gate test S12 of spec 3 2.5: less than a
+// microsecond more). Per node of a layer: a sub-graph and its event, called by themselves and
+// through the tape of a layer that recomputes nothing.
 //   build-bench/bin/bench_recompute
 #include <benchmark/benchmark.h>
 
 #include <ATen/ops/exp.h>
 #include <ATen/ops/ones.h>
 
+#include "lethe/recompute/layer_tape.h"
 #include "lethe/recompute/recompute.h"
 
 namespace {
@@ -26,8 +28,29 @@ void in_scope(benchmark::State& state) {
   save_one_tensor(state);
 }
 
+// What a node does: a function of a tensor that captures a weight.
+lethe::RegionFn passes_on(const at::Tensor& weight) {
+  return [weight](const lethe::Tensors& in) -> lethe::Tensors { return {in[0]}; };
+}
+
+void node_called(benchmark::State& state) {
+  const at::Tensor x = at::ones({4}).requires_grad_(), weight = at::ones({4});
+  for (auto _ : state) benchmark::DoNotOptimize(passes_on(weight)({x}));
+}
+
+void node_on_inactive_tape(benchmark::State& state) {
+  const at::Tensor x = at::ones({4}).requires_grad_(), weight = at::ones({4});
+  const lethe::LayerTape tape("L0");
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(tape.run(lethe::SubgraphId::MlpNorm, passes_on(weight), {x}));
+    tape.event(lethe::Event::MlpNormEnd, x);
+  }
+}
+
 BENCHMARK(without_scope);
 BENCHMARK(in_scope);
+BENCHMARK(node_called);
+BENCHMARK(node_on_inactive_tape);
 
 }  // namespace
 

@@ -3,22 +3,16 @@
 // Every node needs max(FLOPs / multiply-add peak, bytes / triad bandwidth), both measured now; in a
 // second column each plain matrix product runs at the rate that at::mm reaches for its shape.
 // Bytes are compulsory: operands once, results once, as if no cache held them from node to node.
-#include <chrono>
 #include <iostream>
-#include <map>
-#include <tuple>
 
 #include "bench/support/machine.h"
-#include "bench/support/peaks.h"
+#include "bench/support/node_time.h"
 #include "bench/support/program.h"
-#include "bench/support/step_work.h"
 #include "bench/support/table.h"
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/rand.h>
 
 #include "lethe/config/hub_config.h"
 #include "lethe/config/validate.h"
@@ -26,10 +20,9 @@
 
 namespace {
 
-using lethe::bench::Gemm;
+using lethe::bench::NodeTime;
 using lethe::bench::NodeWork;
 using lethe::bench::Peaks;
-using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string config, out;
@@ -52,60 +45,7 @@ Options parse(int argc, char** argv) {
   return o;
 }
 
-double seconds_of_mm(const at::Tensor& a, const at::Tensor& b) {
-  const auto start = Clock::now();
-  const at::Tensor c = at::mm(a, b);
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// Rates of at::mm by shape; each is measured once, the best of at least 3 and up to 0.2 s.
-class GemmRates final {
- public:
-  double seconds(const Gemm& g) {
-    double& best = best_[{g.m, g.n, g.k}];
-    if (best == 0) best = measure(g);
-    return g.times * best;
-  }
-
- private:
-  static double measure(const Gemm& g) {
-    const at::Tensor a = at::rand({g.m, g.k}, at::kFloat), b = at::rand({g.n, g.k}, at::kFloat).t();
-    double best = seconds_of_mm(a, b), total = 0;
-    for (int i = 0; i < 50 && (i < 3 || total < 0.2); ++i) {
-      const double now = seconds_of_mm(a, b);
-      total += now;
-      best = std::min(best, now);
-    }
-    return best;
-  }
-
-  std::map<std::tuple<int64_t, int64_t, int64_t>, double> best_;
-};
-
-struct Line {
-  double flops = 0, bytes = 0, ideal = 0, with_mm = 0;
-
-  Line& operator+=(const Line& other) {
-    flops += other.flops;
-    bytes += other.bytes;
-    ideal += other.ideal;
-    with_mm += other.with_mm;
-    return *this;
-  }
-};
-
-Line line_of(const NodeWork& node, const Peaks& peaks, GemmRates& rates) {
-  Line line{.flops = node.flops, .bytes = node.bytes};
-  line.ideal = std::max(node.flops / peaks.fma_flops, node.bytes / peaks.triad_bytes);
-  if (node.gemms.empty()) {
-    line.with_mm = line.ideal;
-    return line;
-  }
-  for (const Gemm& gemm : node.gemms) line.with_mm += rates.seconds(gemm);
-  return line;
-}
-
-std::vector<std::string> cells(const std::string& name, const Line& line, const Peaks& peaks) {
+std::vector<std::string> cells(const std::string& name, const NodeTime& line, const Peaks& peaks) {
   const bool by_flops = line.flops / peaks.fma_flops >= line.bytes / peaks.triad_bytes;
   return {name,
           fmt::format("{:.3f}", line.flops / 1e9),
@@ -117,7 +57,7 @@ std::vector<std::string> cells(const std::string& name, const Line& line, const 
           fmt::format("{:.2f}", 1e3 * line.with_mm)};
 }
 
-std::string summary(const Options& o, const Peaks& peaks, const Line& sum) {
+std::string summary(const Options& o, const Peaks& peaks, const NodeTime& sum) {
   std::string text = fmt::format(
       "{}; {} threads: {:.1f} GFLOP/s, triad {:.1f} GB/s. S = {}: {:.4f} GFLOP a token.\n",
       lethe::bench::machine_line(lethe::bench::this_machine()),
@@ -140,12 +80,12 @@ void run(const Options& o) {
   const lethe::HubConfig hub = lethe::parse_hub_config(lethe::read_text_file(o.config), o.config);
   lethe::validate(hub.model, o.config);
   const Peaks peaks = lethe::bench::measure_peaks(at::get_num_threads());
-  GemmRates rates;
+  lethe::bench::GemmRates rates;
   lethe::bench::Table table{
       .headings = {"node", "GFLOP", "MB", "ms at the peaks", "bound", "ms, products at at::mm"}};
-  Line sum;
+  NodeTime sum;
   for (const NodeWork& node : lethe::bench::step_work(hub.model, o.seq)) {
-    const Line line = line_of(node, peaks, rates);
+    const NodeTime line = node_time(node, peaks, rates);
     table.rows.push_back(cells(node.name, line, peaks));
     sum += line;
   }

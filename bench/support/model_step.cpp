@@ -64,7 +64,9 @@ std::unique_ptr<DeepseekV4> make_model(const ModelStepOptions& o) {
 }  // namespace
 
 ModelStep::ModelStep(const ModelStepOptions& o)
-    : model_(make_model(o)), batch_(one_row(o, model_->config())) {
+    : model_(make_model(o)),
+      batch_(one_row(o, model_->config())),
+      offload_folder_(o.offload_folder) {
   TrainConfig train;
   train.indexer_loss = o.indexer_loss ? IndexerLoss::Sparse : IndexerLoss::Off;
   train.indexer_loss_coeff = o.indexer_loss ? 1.0 : 0.0;
@@ -74,23 +76,31 @@ ModelStep::ModelStep(const ModelStepOptions& o)
   factors_.indexer = 1.0 / static_cast<double>(o.seq);
 }
 
-double ModelStep::step(OpProfile* profile, const RecomputePlan& plan) {
+double ModelStep::step(OpProfile* profile, const RecomputePlan& plan, RecomputeTrace* trace) {
+  if (plan.swaps() && !tier_)
+    tier_ = make_swap_tier(
+        {.offload_folder = offload_folder_}, model_->config().num_layers, /*checked=*/false);
   RunTally tally = model_->make_tally();
-  Tape tape;
   const int64_t before = bytes().live;
   const auto start = Clock::now();
   if (profile != nullptr) profile->begin("forward");
-  const ModelOutput out =
-      model_->forward(batch_, factors_, tally, {}, {.tape = &tape, .plan = &plan});
+  const OperatorFacts facts{.indexer_loss = factors_.indexer_loss != IndexerLoss::Off};
+  const RecomputeChoice choice{
+      .subject = PlanSubject::of(model_->config(), facts), .plan = plan, .units = {}};
+  MicroBatchTape tape(&choice, 0, tier_ ? &*tier_ : nullptr);
+  const ModelOutput out = model_->forward(batch_, factors_, tally, {}, tape.pass());
   forward_seconds_ = seconds_since(start);
   saved_bytes_ = bytes().live - before;
+  tape.forward_done({.documents = batch_.documents});
+  if (trace != nullptr) trace->end_forward();
   if (profile != nullptr) profile->begin("backward");
   out.total.backward();
   const double seconds = seconds_since(start);
+  StepReport report;
+  tape.backward_done(report);
   loss_ = out.main_sum.item<double>() * factors_.main;
-  replay_seconds_ = 0;
-  for (const RegionReport& region : tape.report())
-    replay_seconds_ += static_cast<double>(region.replay_ns) * 1e-9;
+  replay_seconds_ = report.recompute ? static_cast<double>(report.recompute->replay_ns) * 1e-9 : 0;
+  regions_ = report.recompute ? std::move(report.recompute->regions) : std::vector<RegionReport>();
   const ParamStore& params = model_->params();
   for (size_t i = 0; i < params.size(); ++i) params.value(i).mutable_grad().reset();
   return seconds;

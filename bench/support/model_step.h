@@ -1,11 +1,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "bench/support/op_profile.h"
 
 #include "lethe/model/deepseek_v4.h"
+#include "lethe/train/recompute_trace.h"
+#include "lethe/train/step_recompute.h"
 
 namespace lethe::bench {
 
@@ -17,6 +20,7 @@ struct ModelStepOptions {
   int64_t seq = 512;
   uint64_t seed = 0;  // of random ids and weights
   bool indexer_loss = false;
+  std::string offload_folder;  // of the host tier of plans that swap; empty: memory
 };
 
 /// Forward and backward of a model over one document. The loss is the mean over the shifted ids.
@@ -26,8 +30,8 @@ class ModelStep final {
   explicit ModelStep(const ModelStepOptions& options);
 
   /// Seconds of one forward and backward. Gradients are there at its end and freed after the clock.
-  /// `profile` may be null; an empty plan recomputes nothing.
-  double step(OpProfile* profile, const RecomputePlan& plan = {});
+  /// `profile` and `trace` may be null; an empty plan recomputes nothing.
+  double step(OpProfile* profile, const RecomputePlan& plan = {}, RecomputeTrace* trace = nullptr);
 
   [[nodiscard]] double loss() const { return loss_; }
 
@@ -35,6 +39,9 @@ class ModelStep final {
   [[nodiscard]] double forward_seconds() const { return forward_seconds_; }
 
   [[nodiscard]] double replay_seconds() const { return replay_seconds_; }
+
+  /// Of the last step.
+  [[nodiscard]] const std::vector<RegionReport>& regions() const { return regions_; }
 
   /// Of the last step: counted live bytes between forward and backward above those before it.
   [[nodiscard]] int64_t saved_bytes() const { return saved_bytes_; }
@@ -49,6 +56,9 @@ class ModelStep final {
   LossFactors factors_;
   double loss_ = 0, forward_seconds_ = 0, replay_seconds_ = 0;
   int64_t saved_bytes_ = 0;
+  std::vector<RegionReport> regions_;
+  std::string offload_folder_;
+  std::optional<SwapTier> tier_;
 };
 
 }  // namespace lethe::bench

@@ -69,6 +69,13 @@ const std::vector<RecomputeSetting>& recompute_settings() {
        whole(1),
        {"attn", "experts"}},
       {"whole layers, all units stay", whole_flags + "1 --save-units all", whole(1), kAllUnits},
+      {"csa+norm+mhc+moe, inputs swapped",
+       selective_flags +
+           "moe --recompute-csa-attention --recompute-norm --mhc-recompute --swap-layer-input",
+       selective({"moe"}, {.csa_attention = true, .mhc = true, .norm = true}),
+       {},
+       true},
+      {"whole layers, inputs swapped", whole_flags + "1 --swap-layer-input", whole(1), {}, true},
   };
   return settings;
 }
@@ -84,8 +91,10 @@ RecomputePlan plan_of(const std::string& name, const ModelConfig& model, bool in
               "--recompute: must be one of {}, got '{}'; take one of these",
               fmt::join(names, ", "),
               name);
-  return make_recompute_plan(
-      PlanSubject::of(model, {.indexer_loss = indexer_loss}), found->config, found->save_units);
+  return make_recompute_plan(PlanSubject::of(model, {.indexer_loss = indexer_loss}),
+                             found->config,
+                             found->save_units,
+                             found->swap);
 }
 
 }  // namespace lethe::bench

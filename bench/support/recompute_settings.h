@@ -13,6 +13,7 @@ struct RecomputeSetting {
   std::string flags;  // "--recompute-csa-attention --mhc-recompute"
   RecomputeConfig config;
   std::vector<std::string> save_units = {};
+  bool swap = false;
 };
 
 /// From nothing to whole layers; "none" first.

@@ -8,11 +8,13 @@ namespace {
 
 constexpr double kFloat = 4;  // bytes
 
+enum class Passes { Step, Forward };
+
 // Collects nodes by name: the same node of another layer is added.
 class Work final {
  public:
-  explicit Work(const ModelConfig& config, int64_t tokens)
-      : c_(config), tokens_(tokens), t_(static_cast<double>(tokens)) {}
+  Work(const ModelConfig& config, int64_t tokens, Passes passes)
+      : c_(config), tokens_(tokens), t_(static_cast<double>(tokens)), passes_(passes) {}
 
   void layer(int64_t index) {
     const int64_t ratio = c_.ratio(index);
@@ -27,10 +29,12 @@ class Work final {
 
   void ends() {
     const double d = static_cast<double>(c_.hidden), n = static_cast<double>(c_.streams);
-    pointwise("embedding", t_ * d * 2 + t_ * d * 2, 0);
+    pointwise("embedding", {t_ * d * 2, 0}, {t_ * d * 2, 0});
     const double streams = t_ * n * d, mixing = 2 * streams * n;
-    pointwise("mhc_head", 3 * streams + 3 * t_ * d, 3 * mixing + 4 * streams);
-    pointwise("rms_norm", 5 * t_ * d, 12 * t_ * d);
+    pointwise("mhc_head",
+              {streams + t_ * d, mixing + streams},
+              {2 * streams + 2 * t_ * d, 2 * mixing + 3 * streams});
+    norm(c_.hidden);
     linear("head and cross-entropy", c_.hidden, c_.vocab_size, /*trained=*/true);
   }
 
@@ -45,10 +49,18 @@ class Work final {
     return nodes_.back();
   }
 
-  void pointwise(const std::string& name, double floats, double flops) {
+  // What one pass moves and computes.
+  struct Cost {
+    double floats = 0, flops = 0;
+  };
+
+  void pointwise(const std::string& name, const Cost& forward, const Cost& backward) {
     NodeWork& work = node(name);
-    work.bytes += kFloat * floats;
-    work.flops += flops;
+    work.bytes += kFloat * forward.floats;
+    work.flops += forward.flops;
+    if (passes_ == Passes::Forward) return;
+    work.bytes += kFloat * backward.floats;
+    work.flops += backward.flops;
   }
 
   void product(NodeWork& work, const Gemm& g) {
@@ -64,7 +76,7 @@ class Work final {
       const std::string& name, int64_t rows, int64_t in, int64_t out, double times, bool trained) {
     NodeWork& work = node(name);
     product(work, {.m = rows, .n = out, .k = in, .times = times});
-    if (!trained) return;
+    if (!trained || passes_ == Passes::Forward) return;
     product(work, {.m = rows, .n = in, .k = out, .times = times});
     product(work, {.m = out, .n = in, .k = rows, .times = times});
   }
@@ -79,16 +91,22 @@ class Work final {
     const double d = static_cast<double>(c_.hidden), n = static_cast<double>(c_.streams);
     const double streams = t_ * n * d, rows = static_cast<double>(c_.mhc_rows());
     const double sinkhorn = t_ * n * n * 4 * static_cast<double>(c_.sinkhorn_iterations);
-    const double pre = 3 * 2 * streams * rows + 6 * streams + 3 * sinkhorn;
-    pointwise("mhc_pre", 2 * (3 * streams + 2 * t_ * d), 2 * pre);
-    pointwise("mhc_post", 2 * (4 * streams + 3 * t_ * d), 2 * 3 * (2 * streams * n + 2 * streams));
+    const double pre = 2 * streams * rows + 2 * streams + sinkhorn;
+    const double post = 2 * streams * n + 2 * streams;
+    for (int site = 0; site < 2; ++site) {
+      pointwise("mhc_pre", {streams + t_ * d, pre}, {2 * streams + t_ * d, 2 * pre});
+      pointwise("mhc_post", {2 * streams + t_ * d, post}, {2 * streams + 2 * t_ * d, 2 * post});
+    }
   }
 
-  // Of the two sub-layer inputs and the low-rank query; 2 passes forward, 3 backward.
+  void norm(int64_t width) {
+    const double floats = t_ * static_cast<double>(width);
+    pointwise("rms_norm", {2 * floats, 4 * floats}, {3 * floats, 8 * floats});
+  }
+
+  // Of the two sub-layer inputs and the low-rank query.
   void norms() {
-    for (const int64_t width : {c_.hidden, c_.hidden, c_.q_lora_rank})
-      pointwise(
-          "rms_norm", 5 * t_ * static_cast<double>(width), 12 * t_ * static_cast<double>(width));
+    for (const int64_t width : {c_.hidden, c_.hidden, c_.q_lora_rank}) norm(width);
   }
 
   void projections() {
@@ -100,7 +118,7 @@ class Work final {
         "wo_a", tokens_, q / c_.o_groups, c_.o_lora_rank, static_cast<double>(c_.o_groups), true);
     linear("wo_b", c_.o_groups * c_.o_lora_rank, c_.hidden, true);
     const double rotated = t_ * static_cast<double>(q + c_.head_dim);
-    pointwise("q and kv norm, rope", 5 * rotated, 16 * rotated);
+    pointwise("q and kv norm, rope", {2 * rotated, 6 * rotated}, {3 * rotated, 10 * rotated});
   }
 
   void compressor(const std::string& name, int64_t ratio, int64_t width, bool trained) {
@@ -108,7 +126,7 @@ class Work final {
     linears(name + " projections", tokens_, c_.hidden, channels, 2, trained);
     const double in = t_ * static_cast<double>(2 * channels);
     const double out = t_ / static_cast<double>(ratio) * static_cast<double>(width);
-    pointwise(name, trained ? 3 * in + 2 * out : in + out, (trained ? 15 : 5) * in);
+    pointwise(name, {in + out, 5 * in}, trained ? Cost{2 * in + out, 10 * in} : Cost{});
   }
 
   void indexer() {
@@ -116,13 +134,14 @@ class Work final {
     linear("indexer projections", c_.hidden, c_.index_heads, false);
     compressor("indexer compressor", kCsaRatio, c_.index_head_dim, false);
     const double q = t_ * static_cast<double>(c_.index_heads * c_.index_head_dim);
-    pointwise("indexer rope, hadamard", 2 * q, 10 * q);
+    pointwise("indexer rope, hadamard", {2 * q, 10 * q}, {});
     const double slots = slot_keys(tokens_, kCsaRatio, std::numeric_limits<int64_t>::max());
     pointwise(
         "indexer scores and top-k",
-        q + t_ * static_cast<double>(c_.index_heads + c_.index_topk),
-        indexer_flops(
-            static_cast<double>(c_.index_heads), static_cast<double>(c_.index_head_dim), slots));
+        {q + t_ * static_cast<double>(c_.index_heads + c_.index_topk),
+         indexer_flops(
+             static_cast<double>(c_.index_heads), static_cast<double>(c_.index_head_dim), slots)},
+        {});
   }
 
   void attention(int64_t ratio) {
@@ -136,8 +155,8 @@ class Work final {
     }
     // Forward reads q and writes o; backward reads q, o, do and writes dq; key rows once each way.
     pointwise("sparse attention",
-              6 * t_ * h * d + 3 * rows * d,
-              attention_forward_flops(h, d, keys) + attention_backward_flops(h, d, keys));
+              {2 * t_ * h * d + rows * d, attention_forward_flops(h, d, keys)},
+              {4 * t_ * h * d + 2 * rows * d, attention_backward_flops(h, d, keys)});
   }
 
   void moe() {
@@ -150,12 +169,13 @@ class Work final {
     linear("shared expert", c_.hidden, wide, true);
     linear("shared expert", c_.expert_width, c_.hidden, true);
     const double sum = t_ * static_cast<double>(c_.hidden);
-    pointwise("routed + shared", 3 * sum, sum);
+    pointwise("routed + shared", {3 * sum, sum}, {});
   }
 
   const ModelConfig& c_;
   int64_t tokens_;
   double t_;
+  Passes passes_;
   std::vector<NodeWork> nodes_;
 };
 
@@ -186,15 +206,21 @@ double indexer_flops(double heads, double head_dim, double slots) {
 }
 
 std::vector<NodeWork> layer_work(const ModelConfig& config, int64_t layer, int64_t tokens) {
-  Work work(config, tokens);
+  Work work(config, tokens, Passes::Step);
   work.layer(layer);
   return work.take();
 }
 
 std::vector<NodeWork> step_work(const ModelConfig& config, int64_t tokens) {
-  Work work(config, tokens);
+  Work work(config, tokens, Passes::Step);
   for (int64_t i = 0; i < config.num_layers; ++i) work.layer(i);
   work.ends();
+  return work.take();
+}
+
+std::vector<NodeWork> replay_work(const ModelConfig& config, int64_t tokens) {
+  Work work(config, tokens, Passes::Forward);
+  for (int64_t i = 0; i < config.num_layers; ++i) work.layer(i);
   return work.take();
 }
 

@@ -48,6 +48,9 @@ struct NodeWork {
                                                int64_t layer,
                                                int64_t tokens);
 
+/// The forward of all main layers, without embedding and head: what a replay of everything does.
+[[nodiscard]] std::vector<NodeWork> replay_work(const ModelConfig& config, int64_t tokens);
+
 [[nodiscard]] double total_flops(const std::vector<NodeWork>& nodes);
 
 }  // namespace lethe::bench

@@ -1,5 +1,7 @@
 #include "bench/support/step_work.h"
 
+#include <map>
+
 #include <gtest/gtest.h>
 
 #include "lethe/config/hub_config.h"
@@ -35,6 +37,28 @@ TEST(StepWork, LayersAndEndsMakeTheStep) {
   for (int64_t i = 0; i < config.num_layers; ++i) layers += total_flops(layer_work(config, i, 300));
   const double head = 6.0 * 300 * 512 * 4096;
   EXPECT_NEAR(total_flops(step_work(config, 300)), layers + head, 0.01 * head);
+}
+
+// A third of every trained product, all of what has no backward, nothing of embedding and head.
+TEST(StepWork, AReplayIsTheForwardOfTheLayers) {
+  const std::string path = std::string(LETHE_SOURCE_DIR) + "/bench/peers/model.json";
+  const ModelConfig config = parse_hub_config(read_text_file(path), path).model;
+  std::map<std::string, NodeWork> step;
+  for (const NodeWork& node : step_work(config, 300)) step[node.name] = node;
+  for (const NodeWork& node : replay_work(config, 300)) {
+    const NodeWork& both = step.at(node.name);
+    if (node.name == "wq_b" || node.name == "experts") {
+      EXPECT_DOUBLE_EQ(3 * node.flops, both.flops) << node.name;
+    }
+    if (node.name == "indexer scores and top-k" || node.name == "indexer projections") {
+      EXPECT_EQ(node.flops, both.flops) << node.name;
+    } else {
+      EXPECT_LE(node.flops, both.flops) << node.name;
+    }
+    step.erase(node.name);
+  }
+  EXPECT_TRUE(step.contains("head and cross-entropy"));
+  EXPECT_EQ(step.size(), 3U);  // with embedding and mhc_head
 }
 
 }  // namespace
