@@ -75,6 +75,14 @@ std::string mhc_not_in_mlp(const RunConfig& c) {
          "one of them out";
 }
 
+std::string shared_experts_not_in_moe(const RunConfig& c) {
+  if (!recomputes_module(c.recompute, RecomputeModule::Moe) ||
+      !recomputes_module(c.recompute, RecomputeModule::SharedExperts))
+    return "";
+  return "must not have moe together with shared_experts, which lie inside it, got both; leave one "
+         "of them out";
+}
+
 /// The first flag that asks for parts of layers; nullptr where there is none.
 const char* fine_flag(const RecomputeConfig& r) {
   if (r.csa_attention) return "--recompute-csa-attention";
@@ -157,13 +165,14 @@ std::string plan_is_alone(const RunConfig& c) {
   rest.save_plan_file.clear();
   rest.checks = PlanChecks::Off;
   rest.stats = false;
-  if (rest == RecomputeConfig{}) return "";
+  if (rest == RecomputeConfig{} && !c.swap.layer_input) return "";
   return fmt::format(
-      "must be the only setting of recompute, got {} beside others; leave them or the plan out",
+      "must be the only choice of what is recomputed and swapped, got {} beside others; leave them "
+      "or the plan out",
       *c.recompute.plan_file);
 }
 
-constexpr std::array<RunRule, 17> kRules{{
+constexpr std::array<RunRule, 18> kRules{{
     {"RC1", "--recompute-method", "full recompute has a method", full_has_method},
     {"RC2", "--recompute-method", "recompute_method is of full recompute", method_is_of_full},
     {"RC3", "--recompute-num-layers", "full recompute has a number of layers", full_has_number},
@@ -205,6 +214,10 @@ constexpr std::array<RunRule, 17> kRules{{
      "ratio and full recompute are not both given",
      one_choice_of_layers},
     {"RC17", "--recompute-plan", "a plan file stands alone", plan_is_alone},
+    {"RC18",
+     "--recompute-modules",
+     "moe and shared_experts are not both recomputed",
+     shared_experts_not_in_moe},
 }};
 
 }  // namespace

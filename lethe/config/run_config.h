@@ -5,6 +5,7 @@
 
 #include "lethe/config/model_config.h"
 #include "lethe/config/recompute_config.h"
+#include "lethe/config/swap_config.h"
 #include "lethe/config/train_config.h"
 
 namespace lethe {
@@ -96,6 +97,7 @@ struct RunConfig {
   TrainConfig train;
   CheckpointConfig checkpoint;
   RecomputeConfig recompute;
+  SwapConfig swap;
   GenerateConfig generate;
   CompareConfig compare;
   DocsConfig docs;

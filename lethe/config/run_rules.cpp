@@ -168,12 +168,17 @@ bool has_replays(const RunConfig& c) {
   return recomputes_anything(c.recompute);
 }
 
-bool checks_replays(const RunConfig& c) {
-  return c.recompute.checks == PlanChecks::Off || has_replays(c);
+// A plan file may say it, too.
+bool may_swap(const RunConfig& c) {
+  return c.swap.layer_input || c.recompute.plan_file;
 }
 
-bool counts_replays(const RunConfig& c) {
-  return !c.recompute.stats || has_replays(c);
+bool checks_something(const RunConfig& c) {
+  return c.recompute.checks == PlanChecks::Off || has_replays(c) || may_swap(c);
+}
+
+bool counts_something(const RunConfig& c) {
+  return !c.recompute.stats || has_replays(c) || may_swap(c);
 }
 
 bool chooses_mtp(const RunConfig& c) {
@@ -190,7 +195,10 @@ constexpr const char* kNeedsMuon = "optimizer = muon";
 constexpr const char* kNeedsLoad = "--load";
 constexpr const char* kNeedsRecompute = "something that is recomputed";
 
-constexpr std::array<Unused, 28> kUnused{{
+constexpr const char* kNeedsEither = "something that is recomputed or swapped";
+constexpr const char* kNeedsSwap = "swap_layer_input or a plan file";
+
+constexpr std::array<Unused, 32> kUnused{{
     {"lr_wsd_decay_iters", is_wsd, kNeedsWsd},
     {"lr_wsd_decay_style", is_wsd, kNeedsWsd},
     {"lr_decay_iters", decays, kNeedsDecay},
@@ -215,10 +223,14 @@ constexpr std::array<Unused, 28> kUnused{{
     {"mtp_loss_scaling_factor", has_mtp, "mtp_num_layers > 0"},
     {"seq_aux_hash_layers", balances_hash_layers, "a hash layer and moe_aux_loss_coeff > 0"},
     {"eval_interval", validates, "valid_fraction > 0"},
-    {"recompute_checks", checks_replays, kNeedsRecompute},
-    {"recompute_stats", counts_replays, kNeedsRecompute},
+    {"recompute_checks", checks_something, kNeedsEither},
+    {"recompute_stats", counts_something, kNeedsEither},
     {"recompute_mtp", chooses_mtp, kNeedsRecompute},
     {"recompute_mtp", mtp_is_there_to_skip, "mtp_num_layers > 0"},
+    {"offload_budget_mb", may_swap, kNeedsSwap},
+    {"offload_folder", may_swap, kNeedsSwap},
+    {"swap_prefetch_distance", may_swap, kNeedsSwap},
+    {"swap_min_bytes", may_swap, kNeedsSwap},
 }};
 
 }  // namespace

@@ -43,10 +43,8 @@ void add_memory(SettingTable& t) {
               {"use-fused-mhc", "use-triton-mhc"});
   t.not_built("leave it out: the operator of the experts keeps no activation",
               {"recompute-activation-function", "recompute-activation-function-num-layers"});
-  t.not_built("leave it out: this build keeps in memory what it does not recompute",
-              {"swap-layer-input",
-               "memory-budget",
-               "offload-budget-mb",
+  t.not_built("leave it out: this build keeps in memory what it does not recompute or swap",
+              {"memory-budget",
                "pin-memory",
                "mtp-mem-efficient-logits",
                "swap-optimizer",

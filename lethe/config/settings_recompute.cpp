@@ -150,8 +150,9 @@ void add_reports(SettingTable& t) {
               kRecompute,
               &R::checks,
               {"off", "checked", "bitwise"},
-              "Verify each replay as it runs: shapes, values, random numbers, how often; costs "
-              "time. bitwise is checked under the name of its comparison of values.");
+              "Verify each replay as it runs: shapes, values, random numbers, how often; the bytes "
+              "that each part frees and those that come back from a host tier; costs time. bitwise "
+              "is checked under the name of its comparison of values.");
   t.bind("recompute-stats",
          kRecompute,
          &R::stats,

@@ -42,6 +42,7 @@ std::vector<Setting> make_settings() {
   detail::add_command_settings(table);
   detail::add_implementation_settings(table);
   detail::add_recompute_settings(table);
+  detail::add_swap_settings(table);
   detail::add_not_built_settings(table);
   return std::move(table.rows());
 }

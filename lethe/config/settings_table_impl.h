@@ -158,6 +158,7 @@ void add_model_part_settings(SettingTable& t);      // settings_model_parts.cpp
 void add_train_settings(SettingTable& t);           // settings_train.cpp
 void add_checkpoint_settings(SettingTable& t);      // settings_checkpoint.cpp
 void add_recompute_settings(SettingTable& t);       // settings_recompute.cpp
+void add_swap_settings(SettingTable& t);            // settings_swap.cpp
 void add_command_settings(SettingTable& t);         // settings_commands.cpp
 void add_implementation_settings(SettingTable& t);  // settings_implementation.cpp
 void add_not_built_settings(SettingTable& t);       // settings_not_built.cpp

@@ -146,7 +146,8 @@ void Attention::attend(LayerState& state) const {
   if (out.size() > 2) state.slot_mass = std::move(out[2]);
   state.observe("attn.lse", state.lse);
   // The indexer's loss is the last reader of these.
-  if (!wants_loss(state)) drop(state.q, state.kv, state.slots, state.topk, state.lse);
+  if (!wants_loss(state)) drop(state.q, state.kv, state.slots, state.topk);
+  if (!wants_slot_mass(state)) drop(state.lse);
   if (!state.is_observed()) return;
   // The operator rotates o back by itself; who looks also wants to see it before that.
   const at::NoGradGuard no_grad;
@@ -171,13 +172,13 @@ void Attention::project_out(LayerState& state) const {
 void Attention::attach_indexer_loss(LayerState& state) const {
   const LossFactors& factors = state.factors();
   const bool sparse_set = factors.indexer_loss == IndexerLoss::Sparse;
-  // The attention's own denominator serves only where the loss looks at exactly the attended set.
-  const bool attended_set = sparse_set && factors.csa_attention == CsaAttention::Sparse;
+  // The attention's own sums serve only where the loss looks at exactly the attended set.
+  const bool reads_sums = wants_slot_mass(state);
   const at::Tensor q = state.q.detach(), kv = state.kv.detach(), sink = sink_.detach();
   const auto slots = optional(state.slots.detach());
   const auto indices = sparse_set ? optional(state.topk) : std::nullopt;
   const bool joint = factors.teacher == IndexerTeacher::Joint;
-  const auto lse = attended_set && joint ? optional(state.lse) : std::nullopt;
+  const auto lse = reads_sums ? optional(state.lse) : std::nullopt;
   const ops::AttentionInputs inputs{.q = q,
                                     .kv = kv,
                                     .slots = slots,
@@ -188,7 +189,7 @@ void Attention::attach_indexer_loss(LayerState& state) const {
                                .lse = lse,
                                .rule = rule(),
                                .joint = joint,
-                               .slot_mass = wants_slot_mass(state) ? &state.slot_mass : nullptr};
+                               .slot_mass = reads_sums ? &state.slot_mass : nullptr};
   double* sum = &state.pass->tally.indexer_kl[static_cast<size_t>(state.layer)];
   state.x = ops::attach_indexer_kl(state.x,
                                    teacher,

@@ -93,7 +93,9 @@ LayerTape DeepseekV4::layer_tape(const RecomputePass& recompute,
                                  int64_t layer) const {
   const int64_t depth = layer - config_.num_layers;
   const std::string label = depth < 0 ? fmt::format("L{}", layer) : fmt::format("MTP{}", depth);
-  if (!recompute.is_active()) return LayerTape(label);
+  if (!recompute.recomputes() && !recompute.swaps()) return LayerTape(label);
+  if (!recompute.recomputes())
+    return {recompute, {.index = static_cast<size_t>(layer), .label = label}};
   Tensors constants{batch.ids, batch.positions, batch.cu_seqlens, rope_.main, rope_.compress};
   for (const auto& [ratio, positions] : batch.slot_positions) constants.push_back(positions);
   // A checked plan refuses what a region reads and has not been told of: frozen parameters, and
@@ -137,7 +139,7 @@ ModelOutput DeepseekV4::forward(const MicroBatch& batch,
                                 const Observer& observer,
                                 const RecomputePass& recompute) const {
   std::optional<TapeScope> scope;
-  if (recompute.is_active()) scope.emplace(*recompute.tape);
+  if (recompute.recomputes()) scope.emplace(*recompute.tape);
   LayerState state{
       .pass = std::make_shared<const ForwardPass>(ForwardPass{batch, factors, observer, tally})};
   const auto depths = static_cast<int64_t>(mtp_.size());

@@ -43,7 +43,8 @@ class DeepseekV4 final {
 
   /// Forward of everything: trunk, MTP blocks, all losses. `tally` must come from make_tally and
   /// live until backward has run, and so must the model; indexer losses are written there during
-  /// backward. recompute: what is forgotten and run again in backward; the values are the same.
+  /// backward. recompute: what is forgotten and run again in backward, and what
+  /// waits in a host tier; the values are the same.
   [[nodiscard]] ModelOutput forward(const MicroBatch& batch,
                                     const LossFactors& factors,
                                     RunTally& tally,

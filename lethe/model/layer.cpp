@@ -107,7 +107,10 @@ void Layer::run_span(LayerState& state, SubgraphId span) const {
 }
 
 void Layer::forward(LayerState& state) const {
+  // Held only where it is swapped: what a chain of layers gives back must be free to go.
+  const at::Tensor input = state.tape.swaps_input() ? state.streams : at::Tensor();
   run_span(state, SubgraphId::Layer);
+  state.tape.end_layer(input, state.streams);
   state.observe("out", state.streams);
 }
 

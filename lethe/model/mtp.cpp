@@ -17,12 +17,17 @@ MtpBlock::MtpBlock(const ParamScope& scope, const ModelConfig& c, at::Tensor inv
       layer_(scope.sub("mtp_model_layer"), c, /*ratio=*/0, /*hash=*/false, std::move(inv_freq)),
       head_(scope, c) {}
 
+// The two terms die here: the layer that follows needs their sum alone.
+at::Tensor MtpBlock::join(const at::Tensor& embedded, const at::Tensor& streams) const {
+  const at::Tensor e = ops::linear(ops::rms_norm(embedded, e_norm_, norm_eps_), e_proj_);
+  const at::Tensor h = ops::linear(ops::rms_norm(streams, h_norm_, norm_eps_), h_proj_);
+  return e.unsqueeze(1) + h;
+}
+
 at::Tensor MtpBlock::forward(LayerState& state,
                              const at::Tensor& embedded,
                              bool streams_read_again) const {
-  const at::Tensor e = ops::linear(ops::rms_norm(embedded, e_norm_, norm_eps_), e_proj_);
-  const at::Tensor h = ops::linear(ops::rms_norm(state.streams, h_norm_, norm_eps_), h_proj_);
-  state.streams = e.unsqueeze(1) + h;
+  state.streams = join(embedded, state.streams);
   layer_.forward(state);
   at::Tensor to_head = state.streams;
   if (streams_read_again) {

@@ -25,6 +25,8 @@ class MtpBlock final {
                                    bool streams_read_again) const;
 
  private:
+  [[nodiscard]] at::Tensor join(const at::Tensor& embedded, const at::Tensor& streams) const;
+
   double norm_eps_;
   at::Tensor e_proj_, h_proj_, e_norm_, h_norm_, final_norm_;
   Layer layer_;

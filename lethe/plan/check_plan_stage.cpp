@@ -42,6 +42,7 @@ class StageCheck {
       chunk = hands_on(i, Keep::Full) ? chunk + 1 : 0;
       if (block > 0) check_block(i, block + 1);
       check_chunk(i, chunk + 1);
+      check_swap(i);
       check_pull(i);
     }
   }
@@ -115,6 +116,17 @@ class StageCheck {
                 "a chunk must have at most full_chunk = {} whole layers, got {}; keep 'out' of one",
                 plan_.full_chunk,
                 length);
+  }
+
+  /// An activation is given back or swapped, not both.
+  void check_swap(size_t i) {
+    if (!plan_.layer(i).swaps_input()) return;
+    const char* where = nullptr;
+    if (plan_.input_source(i) != i) where = "the layer before gives it back";
+    if (layers_[i].kind.mtp) where = "the layer is an MTP block";
+    if (layers_[i].index == subject_.model.num_layers - 1) where = "backward comes first";
+    if (where != nullptr)
+      at(i).add("SC6", "'x_in' must be kept where {}, got it swapped; keep it", where);
   }
 
   /// What one pull of anything in layer i replays in other layers.

@@ -119,7 +119,7 @@ class FlowMaker {
   void add_attention() {
     act("o", {Id::Sparse, 0}, {E::AttnOupEnd}, {E::AttnSparseEnd, E::AttnOupEnd});
     Activation& lse = act("lse", {Id::Sparse, 1}, {}, {E::AttnSparseEnd});
-    if (has_loss()) {
+    if (has_loss() && facts_.loss_reads_mass) {
       lse.forward_readers.add(E::AttnOupEnd);
       lse.backward_readers.add(E::AttnOupEnd);
       act("slot_mass", {Id::Sparse, 2}, {E::AttnOupEnd}, {E::AttnOupEnd});

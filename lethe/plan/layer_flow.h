@@ -85,6 +85,7 @@ struct OperatorFacts {
   bool attention_bias = false;       // G7 exists; without it and without dropout BDA is its input
   bool hidden_dropout = false;       // G7 exists and draws random numbers
   bool indexer_loss = true;          // its node, behind o-up, saves what attention read
+  bool loss_reads_mass = true;       // and what attention summed up: the loss over its own set
   bool expert_parallel = false;      // dispatched tokens arrive by a collective
   bool operator==(const OperatorFacts&) const = default;
 };

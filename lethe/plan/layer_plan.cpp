@@ -125,6 +125,7 @@ class PlanMaker {
 
   [[nodiscard]] Keep keep(const Activation& act) const {
     if (act.is_choice) return Keep::Keep;
+    if (choice_.swap_input && act.id.subgraph == Id::LayerInput) return Keep::Swap;
     if (choice_.full && !choice_.nested) {
       if (act.id.subgraph == Id::LayerInput) return choice_.chunk_begins ? Keep::Keep : Keep::Full;
       if (act.id.subgraph == Id::MlpPost) return choice_.chunk_ends ? Keep::Keep : Keep::Full;
@@ -227,6 +228,7 @@ std::string LayerChoice::text() const {
   say(q_up, "mla_up_proj");
   say(moe, "moe");
   say(shared_expert, "shared_experts");
+  say(swap_input, "swap");
   if (words.empty()) return "plain";
   std::string text = fmt::format("{}", fmt::join(words, "+"));
   if (attn_keep == AttnKeep::AttnOut) text += " keep=attn_out";

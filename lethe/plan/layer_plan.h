@@ -52,6 +52,7 @@ struct LayerChoice {
   AttnKeep attn_keep = AttnKeep::Nothing;
   bool inner_of_block = false;  // not the last layer of an mHC block
   bool nested = false;          // full around the finer ones
+  bool swap_input = false;      // x_in waits in a host tier
   std::vector<std::string> save_units;
   bool operator==(const LayerChoice&) const = default;
 

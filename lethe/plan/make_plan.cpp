@@ -13,10 +13,12 @@ class Maker {
  public:
   Maker(const PlanSubject& subject,
         const RecomputeConfig& config,
-        const std::vector<std::string>& save_units)
+        const std::vector<std::string>& save_units,
+        bool swap_layer_inputs)
       : subject_(subject),
         config_(config),
         save_units_(save_units),
+        swap_layer_inputs_(swap_layer_inputs),
         layers_(stage_layers(subject)) {}
 
   RecomputePlan make() {
@@ -27,6 +29,7 @@ class Maker {
       if (!choices_[i].full) choose_parts(i);
     form_chunks();
     form_blocks();
+    if (swap_layer_inputs_) choose_swaps();
     return collect();
   }
 
@@ -158,6 +161,21 @@ class Maker {
     }
   }
 
+  void choose_swaps() {
+    const auto is_given_back = [this](size_t i) {
+      return !choices_[i].chunk_begins || (i > 0 && choices_[i - 1].inner_of_block);
+    };
+    for (size_t i = 0; i < layers_.size(); ++i)
+      choices_[i].swap_input = !layers_[i].kind.mtp && !is_given_back(i);
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      if (layers_[i].index != subject_.model.num_layers - 1) continue;
+      // Backward comes to the last layer first, and with it to where its chunk or block begins.
+      size_t source = i;
+      while (is_given_back(source)) --source;
+      choices_[source].swap_input = false;
+    }
+  }
+
   /// The next layer reads this one's output and is of the same sort.
   template <class Sort>
   bool goes_on(size_t i, const Sort& sort) const {
@@ -187,6 +205,7 @@ class Maker {
   const PlanSubject& subject_;
   const RecomputeConfig& config_;
   const std::vector<std::string>& save_units_;
+  const bool swap_layer_inputs_;
   std::vector<StageLayer> layers_;
   std::vector<LayerChoice> choices_;
 };
@@ -223,8 +242,9 @@ std::string layer_label(const PlanSubject& subject, int64_t index) {
 
 RecomputePlan make_recompute_plan(const PlanSubject& subject,
                                   const RecomputeConfig& config,
-                                  const std::vector<std::string>& save_units) {
-  return Maker(subject, config, save_units).make();
+                                  const std::vector<std::string>& save_units,
+                                  bool swap_layer_inputs) {
+  return Maker(subject, config, save_units, swap_layer_inputs).make();
 }
 
 }  // namespace lethe

@@ -47,6 +47,21 @@ std::string region_line(const RegionBytes& row) {
   return line + "\n";
 }
 
+/// The input of the first layer is the embedding, whose streams are one memory.
+std::string swap_line(const PlanSubject& subject,
+                      const RecomputePlan& plan,
+                      const ActivationSizes& sizes,
+                      size_t index) {
+  const int64_t bytes = act_bytes(subject.model, sizes, {SubgraphId::LayerInput, 0});
+  std::string line = fmt::format("    {:<16} {:<4} swaps {:>10} B",
+                                 subgraph_name(SubgraphId::LayerInput),
+                                 subgraph_info(SubgraphId::LayerInput).label,
+                                 bytes);
+  if (plan.layer_to_class[0] == index && stage_layers(subject)[0].index == 0)
+    line += fmt::format("  (L0: {} B)", bytes / subject.model.streams);
+  return line + "\n";
+}
+
 /// A declared unit beside this build and this model.
 struct UnitRow {
   std::string_view unit, kind;
@@ -79,12 +94,15 @@ std::vector<UnitRow> unit_rows(const PlanSubject& subject,
 
 std::vector<ClassSummary> plan_summary(const PlanSubject& subject,
                                        const RecomputePlan& plan,
-                                       const ActivationSizes& sizes) {
+                                       const MicroBatchShape& shape) {
   std::vector<ClassSummary> rows;
   for (size_t i = 0; i < plan.classes.size(); ++i) {
     ClassSummary row{.layers = layers_of(subject, plan, i), .name = plan.classes[i].layer_class};
     for (const RegionBytes& region :
-         region_bytes(subject.model, sizes, subject.operators, plan.classes[i]))
+         region_bytes(subject.model,
+                      sizes_of(subject.model, shape, plan.classes[i].kind),
+                      subject.operators,
+                      plan.classes[i]))
       row.freed_bytes += region.freed();
     rows.push_back(std::move(row));
   }
@@ -93,14 +111,16 @@ std::vector<ClassSummary> plan_summary(const PlanSubject& subject,
 
 std::string plan_report(const PlanSubject& subject,
                         const RecomputePlan& plan,
-                        const ActivationSizes& sizes) {
-  if (plan.is_empty()) return "nothing is recomputed\n";
+                        const MicroBatchShape& shape) {
+  if (plan.is_empty()) return "nothing is recomputed or swapped\n";
   std::string out;
   for (size_t i = 0; i < plan.classes.size(); ++i) {
     const LayerPlan& layer = plan.classes[i];
     out += fmt::format("{}  {}\n", layers_of(subject, plan, i), layer.layer_class);
+    const ActivationSizes sizes = sizes_of(subject.model, shape, layer.kind);
     for (const RegionBytes& row : region_bytes(subject.model, sizes, subject.operators, layer))
       out += region_line(row);
+    if (layer.swaps_input()) out += swap_line(subject, plan, sizes, i);
   }
   for (const std::string& note : plan_notes(subject, plan)) out += "note: " + note + "\n";
   return out;

@@ -21,17 +21,17 @@ struct ClassSummary {
 /// The classes in the order of their first layer.
 [[nodiscard]] std::vector<ClassSummary> plan_summary(const PlanSubject& subject,
                                                      const RecomputePlan& plan,
-                                                     const ActivationSizes& sizes);
+                                                     const MicroBatchShape& shape);
 
-/// What every layer does and what each class frees in one micro-batch of these sizes:
+/// What every layer does and what each class frees in one micro-batch of this shape:
 ///   L0-L1, L3  main/ratio4 csa
 ///     sparse           G5   frees     8192 B  keeps        0 B
 ///   note: ...
-/// A region that frees nothing is marked with the nodes that save its output. Ends in a line break;
-/// "nothing is recomputed" for an empty plan.
+/// and a line for a swapped input. A region that frees nothing is marked with the nodes that save
+/// its output. Ends in a line break; "nothing is recomputed or swapped" for an empty plan.
 [[nodiscard]] std::string plan_report(const PlanSubject& subject,
                                       const RecomputePlan& plan,
-                                      const ActivationSizes& sizes);
+                                      const MicroBatchShape& shape);
 
 /// One line per unit of the model: what it is made of, whether that exists here, and the layers
 /// that have it.

@@ -8,6 +8,8 @@
 namespace lethe {
 namespace {
 
+constexpr ActId kLayerInput{SubgraphId::LayerInput, 0}, kLayerOutput{SubgraphId::MlpPost, 0};
+
 /// Regions of the attention that the reference gives back with --recompute-csa-attention.
 bool is_csa(SubgraphId id) {
   return id == SubgraphId::QUpNorm || id == SubgraphId::Sparse || id == SubgraphId::Oup ||
@@ -44,10 +46,30 @@ const LayerPlan& RecomputePlan::layer(size_t index) const {
   return classes.at(layer_to_class.at(index));
 }
 
-bool RecomputePlan::is_empty() const {
-  return std::all_of(layer_to_class.begin(), layer_to_class.end(), [this](uint16_t index) {
-    return classes.at(index).regions.empty();
+bool LayerPlan::swaps_input() const {
+  const ActRule* const input = find(kLayerInput);
+  return input != nullptr && input->keep == Keep::Swap;
+}
+
+bool RecomputePlan::recomputes() const {
+  return std::any_of(layer_to_class.begin(), layer_to_class.end(), [this](uint16_t index) {
+    return !classes.at(index).regions.empty();
   });
+}
+
+bool RecomputePlan::swaps() const {
+  return std::any_of(layer_to_class.begin(), layer_to_class.end(), [this](uint16_t index) {
+    return classes.at(index).swaps_input();
+  });
+}
+
+size_t RecomputePlan::input_source(size_t index) const {
+  const auto is_given_back = [this](size_t i) {
+    const ActRule* const before = i == 0 ? nullptr : layer(i - 1).find(kLayerOutput);
+    return before != nullptr && (before->keep == Keep::Release || before->keep == Keep::Full);
+  };
+  while (is_given_back(index)) --index;
+  return index;
 }
 
 std::vector<SubgraphId> restore_order(const LayerPlan& plan) {

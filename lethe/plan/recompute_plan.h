@@ -18,7 +18,7 @@ enum class Keep : uint8_t {
   Keep,
   Release,
   Full,  // inside a region that spans it: never kept, never restored by itself
-  Swap,
+  Swap,  // waits in a host tier; the input of a layer only
 };
 
 /// What brings a released activation back.
@@ -68,6 +68,9 @@ struct LayerPlan {
 
   [[nodiscard]] const RegionRule* find(SubgraphId id) const;  // nullptr where not enabled
   [[nodiscard]] const ActRule* find(ActId id) const;          // nullptr where the layer has none
+
+  /// The input of the layer waits in a host tier from forward to backward.
+  [[nodiscard]] bool swaps_input() const;
 };
 
 enum class RecomputeMode : uint8_t {
@@ -87,8 +90,17 @@ struct RecomputePlan {
 
   /// Of the layer at this position of the stage.
   [[nodiscard]] const LayerPlan& layer(size_t index) const;
-  /// True where nothing is recomputed anywhere: the engine need not be there.
-  [[nodiscard]] bool is_empty() const;
+  /// Something is recomputed somewhere: the engine must be there.
+  [[nodiscard]] bool recomputes() const;
+  /// The input of some layer is swapped: a host tier must be there.
+  [[nodiscard]] bool swaps() const;
+
+  /// Everything stays where it is.
+  [[nodiscard]] bool is_empty() const { return !recomputes() && !swaps(); }
+
+  /// The layer whose resident or swapped input a pull in this layer ends at: itself, unless its
+  /// input is given back inside of an mHC block or a chunk of whole layers.
+  [[nodiscard]] size_t input_source(size_t index) const;
 };
 
 /// The enabled regions in the order in which their outputs come back: every region behind those

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 namespace lethe {
 namespace {
 
@@ -41,8 +43,9 @@ int64_t expert_product_bytes(const ModelConfig& m, const ActivationSizes& s, int
 /// stays, and its balance loss saves their shares.
 int64_t moe_bytes(const ModelConfig& m, const ActivationSizes& s, const LayerKind& kind) {
   const int64_t pairs = s.tokens * m.experts_per_token * kComputingBytes;
-  const int64_t choice = kind.hash ? pairs : s.balanced_documents * m.num_experts * kComputingBytes;
-  return s.tokens * m.num_experts * kComputingBytes + pairs + choice +
+  const int64_t choice = kind.hash ? pairs : 0;
+  const int64_t shares = s.balanced_documents * m.num_experts * kComputingBytes;
+  return s.tokens * m.num_experts * kComputingBytes + pairs + choice + shares +
          expert_product_bytes(m, s, m.experts_per_token) + expert_product_bytes(m, s, 1);
 }
 
@@ -74,6 +77,20 @@ std::vector<std::string> holders_in(const LayerFlow& flow, const LayerPlan& laye
 }
 
 }  // namespace
+
+ActivationSizes sizes_of(const ModelConfig& model,
+                         const MicroBatchShape& shape,
+                         const LayerKind& kind) {
+  const Documents& documents = shape.documents;
+  ActivationSizes sizes{.tokens = documents.tokens()};
+  if (shape.balanced && (!kind.hash || shape.balances_hash_layers))
+    sizes.balanced_documents = documents.count();
+  if (kind.ratio == 0) return sizes;
+  for (int64_t doc = 0; doc < documents.count(); ++doc)
+    sizes.slots += documents.length(doc) / kind.ratio;
+  sizes.chosen_slots = std::min(model.index_topk, documents.longest() / kind.ratio);
+  return sizes;
+}
 
 int64_t act_bytes(const ModelConfig& m, const ActivationSizes& s, ActId id) {
   const int64_t a = s.activation_bytes, hidden = s.tokens * m.hidden * a;
@@ -129,8 +146,8 @@ int64_t inside_bytes(const ModelConfig& m,
       return (s.tokens * (m.mhc_rows() + 1) + 3) * kComputingBytes;
     case Id::QUpNorm:
       return facts.q_norm_saves_output ? 0 : act_bytes(m, s, {Id::QUp, 0});
-    case Id::Indexer:  // keys and gates of its compressor, both halves
-      return 2 * s.tokens * 2 * m.index_head_dim * a;
+    case Id::Indexer:  // keys and gates of its compressor, both halves; frozen without a loss
+      return !facts.indexer_loss ? 0 : 2 * s.tokens * 2 * m.index_head_dim * a;
     case Id::Oup:  // behind o-down, and where G5 does not rotate, before it
       return s.tokens * m.o_groups * m.o_lora_rank * a +
              (facts.rotates_in_sparse ? 0 : act_bytes(m, s, {Id::Sparse, 0}));
@@ -170,6 +187,25 @@ std::vector<RegionBytes> region_bytes(const ModelConfig& model,
     rows.push_back(std::move(row));
   }
   return rows;
+}
+
+std::map<std::string, int64_t> predicted_bytes(const PlanSubject& subject,
+                                               const RecomputePlan& plan,
+                                               const MicroBatchShape& shape,
+                                               int64_t micro_batch) {
+  std::map<std::string, int64_t> predicted;
+  const std::vector<StageLayer> layers = stage_layers(subject);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerPlan& layer = plan.layer(i);
+    if (layer.find(Id::Layer) != nullptr) continue;
+    const ActivationSizes sizes = sizes_of(subject.model, shape, layers[i].kind);
+    for (const RegionBytes& region : region_bytes(subject.model, sizes, subject.operators, layer))
+      predicted[fmt::format("{}.mb{}.{}",
+                            layer_label(subject, layers[i].index),
+                            micro_batch,
+                            subgraph_name(region.subgraph))] = region.freed();
+  }
+  return predicted;
 }
 
 }  // namespace lethe

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "lethe/base/documents.h"
 #include "lethe/config/model_config.h"
+#include "lethe/plan/make_plan.h"
 #include "lethe/plan/recompute_plan.h"
 
 // Predicted bytes of activations, from shapes (spec 3 3.2, 7.4). Pure functions.
@@ -16,8 +19,20 @@ struct ActivationSizes {
   int64_t slots = 0;               // C: sum over documents of floor(length / ratio)
   int64_t chosen_slots = 0;        // K': columns of topk_idx; min(index_topk, C of a document)
   int64_t activation_bytes = 4;    // of an element: 4 float32, 2 bfloat16
-  int64_t balanced_documents = 0;  // documents that a balance loss counts; 0 without one
+  int64_t balanced_documents = 0;  // documents that the layer's balance loss counts; 0 without one
 };
+
+/// What decides the sizes of a micro-batch in every layer.
+struct MicroBatchShape {
+  Documents documents;
+  bool balanced = false;              // there is a balance loss, which counts every document
+  bool balances_hash_layers = false;  // of hash layers too
+};
+
+/// Of float32 activations, in a layer of this kind.
+[[nodiscard]] ActivationSizes sizes_of(const ModelConfig& model,
+                                       const MicroBatchShape& shape,
+                                       const LayerKind& kind);
 
 /// Bytes of an activation; 0 where the layer has none. Computing-type tensors (post, comb,
 /// log-sum-exp, slot mass) and indices have 4 bytes an element.
@@ -54,5 +69,12 @@ struct RegionBytes {
                                                     const ActivationSizes& sizes,
                                                     const OperatorFacts& facts,
                                                     const LayerPlan& layer);
+
+/// What each finer region of a stage frees in one micro-batch, by its name: "L3.mb0.sparse". Layers
+/// that are recomputed whole are left out.
+[[nodiscard]] std::map<std::string, int64_t> predicted_bytes(const PlanSubject& subject,
+                                                             const RecomputePlan& plan,
+                                                             const MicroBatchShape& shape,
+                                                             int64_t micro_batch);
 
 }  // namespace lethe

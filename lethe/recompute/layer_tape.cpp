@@ -33,7 +33,12 @@ bool gives_back(const LayerPlan& plan, const RegionRule& region) {
 LayerTape::LayerTape(const RecomputePass& pass, LayerFacts facts)
     : LayerTape(std::move(facts.label)) {
   const LayerPlan& plan = pass.plan->layer(facts.index);
-  if (plan.regions.empty()) return;
+  if (pass.swaps()) {
+    swap_ = pass.swap;
+    input_layer_ = static_cast<int64_t>(pass.plan->input_source(facts.index));
+    offers_ = plan.swaps_input();
+  }
+  if (!pass.recomputes() || plan.regions.empty()) return;
   tape_ = pass.tape;
   plan_ = &plan;
   checked_ = pass.plan->checks != PlanChecks::Off;
@@ -67,10 +72,21 @@ Tensors LayerTape::run(SubgraphId id, const RegionFn& fn, const Tensors& inputs)
                     all);
 }
 
+void LayerTape::end_layer(const at::Tensor& input, const at::Tensor& output) const {
+  if (swap_ == nullptr) return;
+  if (offers_ && output.requires_grad())
+    (void)swap_->offer(input_layer_, input);
+  else
+    swap_->settle();
+}
+
 void LayerTape::event(Event event, const at::Tensor& output) const {
   if (is_tracing() && !in_replay())
     trace({.kind = TraceEvent::Kind::Node, .name = prefix_ + std::string(event_name(event))});
-  if (plan_ == nullptr || in_replay()) return;
+  if (in_replay()) return;
+  // First: hooks run in the order of their registration, and what is restored reads the input.
+  if (swap_ != nullptr && event == Event::MlpPostEnd) swap_->trigger_at(input_layer_, output);
+  if (plan_ == nullptr) return;
   tape_->event(prefix_ + std::string(event_name(event)));
   // Regions inside of a whole layer come back with it.
   if (has(SubgraphId::Layer)) return;

@@ -200,7 +200,8 @@ void Tape::require_freed(std::string_view region, size_t output) const {
       region,
       all.size(),
       output);
-  const bool freed = all[output].storage.expired() || !all[output].released_at.empty();
+  const auto storage = all[output].storage.lock();
+  const bool freed = !storage || storage->nbytes() == 0;
   const std::lock_guard lock(state_->mutex);
   LETHE_CHECK(RecomputeError,
               freed,
@@ -209,7 +210,7 @@ void Tape::require_freed(std::string_view region, size_t output) const {
               region,
               output,
               state_->event,
-              all[output].storage.lock().use_count() - 1);
+              storage.use_count() - 1);
 }
 
 void Tape::clear() {

@@ -37,6 +37,8 @@ constexpr std::array kBytes{LineSpec{Source::Steps, "peak_bytes", "peak", Keep::
                             LineSpec{Source::Steps, "live_bytes", "live at the step's end"}};
 constexpr std::array kRecompute{LineSpec{Source::Steps, "recompute.released", "let go of"},
                                 LineSpec{Source::Steps, "recompute.retained", "held by somebody else"}};
+constexpr std::array kSwap{LineSpec{Source::Steps, "swap.bytes_out", "swapped out"},
+                           LineSpec{Source::Steps, "swap.host_bytes_peak", "most of the host tier"}};
 constexpr std::array kRate{LineSpec{Source::Steps, "lr", "learning rate"}};
 constexpr std::array kSpeed{LineSpec{Source::Steps, "tokens_per_second", "tokens per second"}};
 
@@ -47,6 +49,8 @@ constexpr std::array kCharts{
     ChartSpec{"Bytes", "bytes", false, true, "Tensor storage, counted exactly by Lethe's own allocator.", kBytes},
     ChartSpec{"Recompute", "bytes", false, true,
               "Saved bytes of recomputed parts at the ends of the forwards of a step.", kRecompute},
+    ChartSpec{"Swap", "bytes", false, true,
+              "Inputs of layers that waited for backward in the host tier.", kSwap},
     ChartSpec{"Loss terms", "", true, true, "The terms added to the main loss, before their weights.", kLossTerms},
     ChartSpec{"Learning rate", "", false, true, "Warm-up, then the schedule of the run.", kRate},
     ChartSpec{"Speed", "", true, true, "Training tokens per second of each step.", kSpeed},

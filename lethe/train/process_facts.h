@@ -8,7 +8,7 @@ namespace lethe {
 struct ProcessFacts {
   int threads = 0;
   std::string kernels;  // chosen_kernels().backend
-  std::string plan;     // plan_hash() of its recompute plan; empty = nothing is recomputed
+  std::string plan;  // plan_hash() of its recompute plan; empty = nothing is recomputed or swapped
 };
 
 }  // namespace lethe

@@ -24,20 +24,29 @@ SaveSelection units_of(const RecomputePlan& plan, const std::string& file) {
 }
 
 /// What a plan may say and the runtime would quietly not do.
-void expect_runnable(const LayerPlan& layer, const std::string& file) {
+void expect_runnable(const LayerPlan& layer, const OperatorFacts& facts, const std::string& file) {
   LETHE_CHECK(RecomputeError,
               !layer.nested || layer.save_units.empty(),
               "{} [R6.17]: {}: save units must stand in whole layers without regions inside, got "
               "both; leave out one",
               file,
               layer.layer_class);
-  for (const ActRule& act : layer.acts)
+  const LayerFlow flow = layer_flow(layer.kind, facts);
+  for (const RegionRule& region : layer.regions) {
+    const auto goes = [&layer](ActId id) { return layer.find(id)->keep == Keep::Release; };
+    std::vector<ActId> values = region.outputs;
+    std::erase_if(values, [&flow](ActId id) { return flow.find(id)->is_choice; });
+    const auto released = std::count_if(values.begin(), values.end(), goes);
     LETHE_CHECK(RecomputeError,
-                act.keep != Keep::Swap,
-                "{} [plan-swap]: {}: nothing may be swapped, as this build cannot, got {}; keep it",
+                released == 0 || released == std::ssize(values),
+                "{} [plan-outputs]: {}: the outputs of region '{}' must be released together or "
+                "kept together, got {} of {} released; change the others",
                 file,
                 layer.layer_class,
-                act.name);
+                subgraph_name(region.subgraph),
+                released,
+                values.size());
+  }
 }
 
 RecomputePlan read_plan_file(const RecomputeConfig& config, const PlanSubject& subject) {
@@ -47,7 +56,8 @@ RecomputePlan read_plan_file(const RecomputeConfig& config, const PlanSubject& s
               "{} [plan-mode]: must be a plan of mode engine to train with, got reentrant, whose "
               "gradients differ in the last bits; write it anew with --save-recompute-plan",
               *config.plan_file);
-  for (const LayerPlan& layer : plan.classes) expect_runnable(layer, *config.plan_file);
+  for (const LayerPlan& layer : plan.classes)
+    expect_runnable(layer, subject.operators, *config.plan_file);
   plan.checks = std::max(plan.checks, config.checks);
   return plan;
 }
@@ -71,18 +81,19 @@ void tell(const ResolvedUnits& units) {
 OperatorFacts operator_facts(const TrainConfig& train) {
   // The rest is Lethe's own: no bias, no dropout, float32 activations whatever the weights are
   // stored in, a compressor that casts nothing.
+  const bool attended_set =
+      train.indexer_loss == IndexerLoss::Sparse && train.csa_attention == CsaAttention::Sparse;
   return {.indexer_loss =
-              train.indexer_loss != IndexerLoss::Off && train.indexer_loss_coeff.value_or(0) > 0};
+              train.indexer_loss != IndexerLoss::Off && train.indexer_loss_coeff.value_or(0) > 0,
+          .loss_reads_mass = attended_set && train.indexer_teacher == IndexerTeacher::Joint};
 }
 
-ActivationSizes activation_sizes(const RunConfig& config) {
-  const int64_t rows = config.train.micro_batch_size, length = config.train.seq_length;
-  const int64_t slots = length / kCsaRatio;
-  return {.tokens = rows * length,
-          .slots = rows * slots,
-          .chosen_slots = std::min(config.model.index_topk, slots),
-          .activation_bytes = int64_t{sizeof(float)},
-          .balanced_documents = config.train.balance_loss_coeff > 0 ? rows : 0};
+MicroBatchShape micro_batch_shape(const RunConfig& config) {
+  const TrainConfig& train = config.train;
+  const std::vector<int64_t> rows(static_cast<size_t>(train.micro_batch_size), train.seq_length);
+  return {.documents = Documents::from_lengths(rows),
+          .balanced = train.balance_loss_coeff > 0,
+          .balances_hash_layers = train.balance_hash_layers};
 }
 
 SaveNames save_names() {
@@ -93,7 +104,8 @@ RecomputeChoice choose_recompute(const RunConfig& config) {
   const RecomputeConfig& recompute = config.recompute;
   RecomputeChoice choice{.subject = PlanSubject::of(config.model, operator_facts(config.train)),
                          .plan = {},
-                         .units = {}};
+                         .units = {},
+                         .all_train = !config.train.train_only_indexer};
   const auto resolve = [](const SaveSelection& selection, MissingUnits missing) {
     return resolve_save_units(selection, deepseek_v4_save_targets(), save_names(), missing);
   };
@@ -102,9 +114,14 @@ RecomputeChoice choose_recompute(const RunConfig& config) {
     choice.units = resolve(units_of(choice.plan, *recompute.plan_file), MissingUnits::Error);
   } else {
     choice.units = resolve(recompute.save, recompute.missing_units);
-    choice.plan = make_recompute_plan(choice.subject, recompute, choice.units.names());
+    choice.plan = make_recompute_plan(
+        choice.subject, recompute, choice.units.names(), config.swap.layer_input);
     check_plan(choice.subject, choice.plan);
   }
+  if (config.swap.layer_input && !choice.plan.swaps())
+    log_warn(
+        "--swap-layer-input: no layer of this model has an input to swap: backward needs that "
+        "of the last layer first");
   tell(choice.units);
   return choice;
 }
@@ -120,7 +137,7 @@ std::optional<RecomputeFacts> recompute_facts(const RunConfig& config,
   RecomputeFacts facts{.plan = plan_hash(choice.subject, choice.plan),
                        .classes = {},
                        .save_units = choice.units.names()};
-  for (ClassSummary& row : plan_summary(choice.subject, choice.plan, activation_sizes(config)))
+  for (ClassSummary& row : plan_summary(choice.subject, choice.plan, micro_batch_shape(config)))
     facts.classes.emplace_back(std::move(row.layers), std::move(row.name));
   return facts;
 }
@@ -129,7 +146,7 @@ std::string plan_lines(const RunConfig& config, const RecomputeChoice& choice) {
   if (choice.plan.is_empty()) return "";
   std::string out;
   for (const ClassSummary& row :
-       plan_summary(choice.subject, choice.plan, activation_sizes(config))) {
+       plan_summary(choice.subject, choice.plan, micro_batch_shape(config))) {
     out += fmt::format("plan    {}  {}", row.layers, row.name);
     if (row.freed_bytes > 0)
       out += fmt::format(", frees {} a layer and micro-batch", bytes_text(row.freed_bytes));
@@ -138,13 +155,19 @@ std::string plan_lines(const RunConfig& config, const RecomputeChoice& choice) {
   return out;
 }
 
+std::string swap_line(const SwapConfig& swap) {
+  return fmt::format("swap    inputs of layers, {} of {}\n",
+                     bytes_text(swap.offload_budget_mb << 20),
+                     swap.offload_folder.empty() ? "memory" : "a file in " + swap.offload_folder);
+}
+
 std::string plan_page(const RunConfig& config, const RecomputeChoice& choice) {
-  const ActivationSizes sizes = activation_sizes(config);
-  const std::string report = plan_report(choice.subject, choice.plan, sizes);
+  const MicroBatchShape shape = micro_batch_shape(config);
+  const std::string report = plan_report(choice.subject, choice.plan, shape);
   if (choice.plan.is_empty()) return "recompute          " + report;
   return fmt::format(
       "recompute plan     bytes of one micro-batch ({} tokens) in each layer of a class\n{}",
-      sizes.tokens,
+      shape.documents.tokens(),
       report);
 }
 

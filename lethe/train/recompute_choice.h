@@ -10,14 +10,16 @@
 #include "lethe/plan/save_targets.h"
 #include "lethe/plan/saved_bytes.h"
 
-// What a run recomputes (spec 3 4.3, 6): settings to a plan, before anything is made. No tensors.
+// What a run recomputes and swaps (spec 3 4.3, 6): settings to a plan, before anything is made. No
+// tensors.
 namespace lethe {
 
 /// Decided before the first step, the same for all steps of a process.
 struct RecomputeChoice {
   PlanSubject subject;
-  RecomputePlan plan;   // empty: the engine is not used
-  ResolvedUnits units;  // kept resident inside layers that are recomputed whole
+  RecomputePlan plan;     // empty: the engine is not used
+  ResolvedUnits units;    // kept resident inside layers that are recomputed whole
+  bool all_train = true;  // else values without a gradient are saved by nobody, whatever the plan
 };
 
 /// A choice as the record of a run begins with it.
@@ -31,7 +33,7 @@ struct RecomputeFacts {
 [[nodiscard]] OperatorFacts operator_facts(const TrainConfig& train);
 
 /// One micro-batch whose rows are one document each: as many slots as it can have.
-[[nodiscard]] ActivationSizes activation_sizes(const RunConfig& config);
+[[nodiscard]] MicroBatchShape micro_batch_shape(const RunConfig& config);
 
 /// What save units may resolve to: the operators of this build. DeepSeek-V4 declares no callables.
 [[nodiscard]] SaveNames save_names();
@@ -46,14 +48,17 @@ struct RecomputeFacts {
 /// Writes --save-recompute-plan, where it is given. DataError.
 void save_chosen_plan(const RunConfig& config, const RecomputeChoice& choice);
 
-/// Nothing where nothing is recomputed.
+/// Nothing where nothing is recomputed or swapped.
 [[nodiscard]] std::optional<RecomputeFacts> recompute_facts(const RunConfig& config,
                                                             const RecomputeChoice& choice);
 
 /// For the start of a run, one line per class of layers:
 ///   plan    L0-L1  main/window/hash csa, frees 1.2 MiB a layer and micro-batch
-/// Empty where nothing is recomputed.
+/// Empty where nothing is recomputed or swapped.
 [[nodiscard]] std::string plan_lines(const RunConfig& config, const RecomputeChoice& choice);
+
+/// For the start of a run that swaps: "swap    inputs of layers, 4.0 GiB of memory".
+[[nodiscard]] std::string swap_line(const SwapConfig& swap);
 
 /// For --dry-run: the plan, region by region, with the bytes that it frees in a micro-batch.
 [[nodiscard]] std::string plan_page(const RunConfig& config, const RecomputeChoice& choice);

@@ -70,6 +70,20 @@ Json recompute_counts(const RecomputeReport& r) {
           {"replay_ns", r.replay_ns}};
 }
 
+Json swap_counts(const SwapReport& r) {
+  return {{"bytes_out", r.counts.bytes_out},
+          {"bytes_in", r.counts.bytes_in},
+          {"entries_out", r.counts.entries_out},
+          {"entries_in", r.counts.entries_in},
+          {"cancelled", r.counts.cancelled},
+          {"dropped", r.counts.dropped},
+          {"prefetch_hits", r.counts.prefetch_hits},
+          {"prefetch_misses", r.counts.prefetch_misses},
+          {"wait_out_ns", r.counts.wait_out_ns},
+          {"wait_in_ns", r.counts.wait_in_ns},
+          {"host_bytes_peak", r.host_bytes_peak}};
+}
+
 }  // namespace
 
 struct RunRecord::Impl {
@@ -150,6 +164,7 @@ void RunRecord::step(const StepReport& report) {
     parts[name_of(static_cast<ByteCategory>(c))] = report.at_peak[c];
   line["peak_by"] = std::move(parts);
   if (report.recompute) line["recompute"] = recompute_counts(*report.recompute);
+  if (report.swap) line["swap"] = swap_counts(*report.swap);
   impl_->write(line);
 }
 

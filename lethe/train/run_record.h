@@ -9,6 +9,7 @@
 
 #include "lethe/config/run_config.h"
 #include "lethe/core/byte_accounting.h"
+#include "lethe/offload/swap_stats.h"
 #include "lethe/recompute/recompute.h"
 #include "lethe/train/recompute_choice.h"
 
@@ -27,6 +28,12 @@ struct RecomputeReport {
   std::vector<RegionReport> regions;  // in the order of their execution
 };
 
+/// What swap did in one step, summed over its micro-batches.
+struct SwapReport {
+  SwapStats counts;
+  int64_t host_bytes_peak = 0;  // of the host tier, since the run began
+};
+
 /// What one optimizer step reports. Losses are means in nats per counted token.
 struct StepReport {
   int64_t step = 0;                    // 1 = the first
@@ -43,6 +50,7 @@ struct StepReport {
   int64_t peak_bytes = 0;                             // all tensors, highest of the step
   std::array<int64_t, kNumByteCategories> at_peak{};  // its parts by category; sums to peak_bytes
   std::optional<RecomputeReport> recompute;           // where something is recomputed
+  std::optional<SwapReport> swap;                     // where something is swapped
 };
 
 /// The first bytes of a run record, as a checkpoint remembers them.
@@ -53,8 +61,8 @@ struct RecordMark {
 };
 
 /// The run record: JSON lines, appended and flushed as the run goes. It says what was computed, and
-/// but for tokens_per_second, seconds and recompute.replay_ns it is the same however often the run
-/// was interrupted.
+/// but for tokens_per_second, seconds, recompute.replay_ns and swap's waits and prefetches it is
+/// the same however often the run was interrupted.
 ///   {"event":"start", ...}, {"event":"operators", ...}, {"event":"step", ...}, {"event":"eval",
 ///   ...}, {"event":"end", ...}
 class RunRecord final {

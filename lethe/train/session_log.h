@@ -18,7 +18,7 @@ namespace lethe {
 /// says the rest.
 ///   {"event":"started", "time":T, "host":H, "pid":P, "step":0, "threads":N,
 ///    "kernels":K, "plan":H}                    what computes, e.g. "fused (avx2)"; plan_hash() of
-///                                              the recompute plan, where something is recomputed
+///                                              the plan, where something is recomputed or swapped
 ///   {"event":"resumed", "time":T, "host":H, "pid":P, "step":S, "threads":N, "kernels":K, "plan":H,
 ///    "checkpoint":FOLDER, "changed":{KEY:[BEFORE, NOW], ...}}       settings that the resume
 ///    changed

@@ -10,7 +10,6 @@
 #include "lethe/optim/group_parameters.h"
 #include "lethe/optim/group_table.h"
 #include "lethe/train/loss_factors.h"
-#include "lethe/train/step_recompute.h"
 
 namespace lethe {
 namespace {
@@ -146,16 +145,18 @@ StepReport run_step(DeepseekV4& model,
   reset_peak();
   optimizer.drop_gradients();
   for (size_t i = 0; i < micro_batches.size(); ++i) {
-    MicroBatchTape tape(schedule.recompute, static_cast<int64_t>(i));
+    MicroBatchTape tape(schedule.recompute, static_cast<int64_t>(i), schedule.swap);
     const MicroBatch micro = to_micro_batch(micro_batches[i], model.config());
     ModelOutput out = model.forward(micro, factors, tally, {}, tape.pass());
     report.saved_bytes = std::max(report.saved_bytes, saved_activation_bytes());
-    tape.forward_done();
+    tape.forward_done({.documents = micro.documents,
+                       .balanced = factors.balance > 0,
+                       .balances_hash_layers = factors.balance_hash_layers});
     if (schedule.trace != nullptr) schedule.trace->end_forward();
     check_finite(out);
     add(sums, out);
     out.total.backward();
-    tape.backward_done(report.recompute);
+    tape.backward_done(report);
   }
   expect_no_regions(schedule.recompute);
   fill_losses(report, sums, counts, tally, factors, model.config());

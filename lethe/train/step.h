@@ -6,9 +6,9 @@
 #include "lethe/data/batches.h"
 #include "lethe/model/deepseek_v4.h"
 #include "lethe/optim/optimizer.h"
-#include "lethe/plan/recompute_plan.h"
 #include "lethe/train/recompute_trace.h"
 #include "lethe/train/run_record.h"
+#include "lethe/train/step_recompute.h"
 
 namespace lethe {
 
@@ -36,16 +36,18 @@ void choose_trained(DeepseekV4& model, const TrainConfig& train);
 /// plan/loss_schedule.h), and what it recomputes.
 struct StepSchedule {
   double learning_rate = 0;
-  double mtp_weight = 0;                     // lambda of model spec 10
-  const RecomputePlan* recompute = nullptr;  // nothing where null or empty; outlives the step
-  RecomputeTrace* trace = nullptr;           // its step has begun; null: nobody looks
+  double mtp_weight = 0;                       // lambda of model spec 10
+  const RecomputeChoice* recompute = nullptr;  // nothing where null or empty; outlives the step
+  RecomputeTrace* trace = nullptr;             // its step has begun; null: nobody looks
+  const SwapTier* swap = nullptr;              // not null where the plan swaps
 };
 
 /// One optimizer step over the micro-batches of a global batch: forwards, backwards, gradient norm,
 /// clipping, update, router biases.
 /// Fills the losses, the norm, the bytes and the recompute of the report. Throws NumericError
 /// before the update when a loss or a gradient is not finite, RecomputeError when a replay or a
-/// check of the plan fails: parameters and optimizer are then as before the step.
+/// check of the plan fails, OutOfArena, SwapError and DataError of the host tier: parameters and
+/// optimizer are then as before the step.
 StepReport run_step(DeepseekV4& model,
                     Optimizer& optimizer,
                     std::span<const Batch> micro_batches,

@@ -1,15 +1,19 @@
 #include "lethe/train/step_recompute.h"
 
+#include <map>
 #include <string>
 
+#include <fmt/format.h>
+
 #include "lethe/base/error.h"
+#include "lethe/offload/cpu_swap_backend.h"
 #include "lethe/plan/check_plan.h"
 
 namespace lethe {
 namespace {
 
-bool has_checks(const RecomputePlan* plan) {
-  return plan != nullptr && plan->checks != PlanChecks::Off;
+bool has_checks(const RecomputeChoice* choice) {
+  return choice != nullptr && choice->plan.checks != PlanChecks::Off;
 }
 
 /// Throws one RecomputeError with every problem.
@@ -41,22 +45,81 @@ void add(RecomputeReport& sum, const RegionReport& region) {
 
 }  // namespace
 
-MicroBatchTape::MicroBatchTape(const RecomputePlan* plan, int64_t micro_batch)
-    : plan_(plan != nullptr && !plan->is_empty() ? plan : nullptr), micro_batch_(micro_batch) {
-  if (plan_ != nullptr) tape_.emplace(TapeOptions{.checked = has_checks(plan_)});
+SwapTier make_swap_tier(const SwapConfig& config, int64_t num_layers, bool checked) {
+  constexpr int64_t kMiB = 1 << 20;
+  return {.policy = {.num_layers = num_layers,
+                     .prefetch_distance = config.prefetch_distance,
+                     .min_bytes = config.min_bytes,
+                     .checked = checked},
+          .backend = make_cpu_swap_backend(config.offload_budget_mb * kMiB, config.offload_folder)};
+}
+
+MicroBatchTape::MicroBatchTape(const RecomputeChoice* choice,
+                               int64_t micro_batch,
+                               const SwapTier* tier)
+    : choice_(choice != nullptr && !choice->plan.is_empty() ? choice : nullptr),
+      micro_batch_(micro_batch) {
+  if (choice_ == nullptr) return;
+  if (choice_->plan.recomputes()) tape_.emplace(TapeOptions{.checked = has_checks(choice_)});
+  if (!choice_->plan.swaps()) return;
+  if (tier == nullptr) fail_internal("step: a plan that swaps must have a host tier, got none");
+  tier_ = tier;
+  swap_.emplace(fmt::format("mb{}", micro_batch_), tier_->policy, tier_->backend);
+}
+
+// After an error the engine of autograd keeps nodes until its next backward, and with them entries.
+MicroBatchTape::~MicroBatchTape() {
+  if (swap_) swap_->drop();
 }
 
 RecomputePass MicroBatchTape::pass() {
-  if (!tape_) return {};
-  return {.tape = &*tape_, .plan = plan_, .micro_batch = micro_batch_};
+  return {.tape = tape_ ? &*tape_ : nullptr,
+          .plan = choice_ == nullptr ? nullptr : &choice_->plan,
+          .micro_batch = micro_batch_,
+          .swap = swap_ ? &*swap_ : nullptr};
 }
 
-void MicroBatchTape::forward_done() {
-  if (tape_) regions_ = tape_->report();
-}
-
-void MicroBatchTape::backward_done(std::optional<RecomputeReport>& report) {
+void MicroBatchTape::forward_done(const MicroBatchShape& shape) {
   if (!tape_) return;
+  regions_ = tape_->report();
+  if (has_checks(choice_) && choice_->all_train) check_freed(shape);
+}
+
+void MicroBatchTape::check_freed(const MicroBatchShape& shape) const {
+  std::map<std::string, int64_t> predicted =
+      predicted_bytes(choice_->subject, choice_->plan, shape, micro_batch_);
+  StepCount count;
+  const auto add = [&count](const std::string& id, int64_t released, int64_t wanted) {
+    count.regions.push_back(
+        {.id = id, .had_backward = false, .released_bytes = released, .predicted_bytes = wanted});
+  };
+  for (const RegionReport& region : regions_) {
+    const auto found = predicted.find(region.name);
+    if (found == predicted.end()) continue;
+    add(region.name, region.released, found->second);
+    predicted.erase(found);
+  }
+  for (const auto& [id, bytes] : predicted) add(id, 0, bytes);  // never ran
+  refuse(count);
+}
+
+void MicroBatchTape::backward_done(StepReport& report) {
+  if (tape_) report_recompute(report.recompute);
+  if (swap_) report_swap(report.swap);
+}
+
+void MicroBatchTape::report_swap(std::optional<SwapReport>& report) const {
+  const SwapStats stats = swap_->stats();
+  const SwapBackendReport host = tier_->backend->report();
+  if (has_checks(choice_))
+    refuse(
+        {.swap_entries = stats.entries_out - stats.entries_in - stats.cancelled - stats.dropped});
+  if (!report) report.emplace();
+  report->counts += stats;
+  report->host_bytes_peak = host.host_bytes_peak;
+}
+
+void MicroBatchTape::report_recompute(std::optional<RecomputeReport>& report) {
   // Every saved byte is gone now; what is new are the counts.
   const std::vector<RegionReport> now = tape_->report();
   for (size_t i = 0; i < regions_.size(); ++i) {
@@ -66,7 +129,7 @@ void MicroBatchTape::backward_done(std::optional<RecomputeReport>& report) {
     region.late_restores = now[i].late_restores;
     region.replay_ns = now[i].replay_ns;
   }
-  if (has_checks(plan_)) check_replays(regions_);
+  if (has_checks(choice_)) check_replays(regions_);
   if (!report) report.emplace();
   for (RegionReport& region : regions_) {
     add(*report, region);
@@ -75,8 +138,8 @@ void MicroBatchTape::backward_done(std::optional<RecomputeReport>& report) {
   regions_.clear();
 }
 
-void expect_no_regions(const RecomputePlan* plan) {
-  if (has_checks(plan)) refuse({.live_regions = recompute_objects().regions});
+void expect_no_regions(const RecomputeChoice* choice) {
+  if (has_checks(choice)) refuse({.live_regions = recompute_objects().regions});
 }
 
 }  // namespace lethe

@@ -86,6 +86,11 @@ void attempt(std::string& troubles, const char* what, const Action& action) {
   }
 }
 
+template <class... Kinds>
+bool is_any(const Error& error) {
+  return (... || (dynamic_cast<const Kinds*>(&error) != nullptr));
+}
+
 ParamPlacement placement_of(const TrainConfig& train) {
   return {.float_type = train.bf16 ? ParamPlacement::Float::Bf16 : ParamPlacement::Float::Fp32};
 }
@@ -99,6 +104,7 @@ struct Trainer::Impl {
   LearningRateSchedule rates = rate_schedule(config.train);
   LossSchedule losses = loss_schedule(config.train, rates);
   RecomputeChoice recompute = choose_recompute(config);
+  std::optional<SwapTier> swap;  // where the plan swaps
   TrainingData data{data_settings(config)};
   DeepseekV4 model{config.model, placement_of(config.train)};
   std::unique_ptr<Optimizer> optimizer;
@@ -136,6 +142,9 @@ struct Trainer::Impl {
 
 // Everything that can be refused is refused here, before a folder is touched.
 void Trainer::Impl::make_state() {
+  if (recompute.plan.swaps())
+    swap = make_swap_tier(
+        config.swap, config.model.num_layers, recompute.plan.checks != PlanChecks::Off);
   if (request.checkpoint)
     load_weights(*request.checkpoint, model);
   else
@@ -236,6 +245,7 @@ void Trainer::Impl::print_start(const RunRecord::Start& facts) const {
   const std::string& rule = chosen_kernels().rule;
   out << fmt::format("kernels {}{}\n", facts.kernels, rule.empty() ? "" : " (" + rule + ")");
   out << plan_lines(config, recompute);
+  if (swap) out << swap_line(config.swap);
 }
 
 StepReport Trainer::Impl::train_step() {
@@ -246,8 +256,9 @@ StepReport Trainer::Impl::train_step() {
   for (int64_t i = 0; i < parts; ++i) micro_batches.push_back(data.next());
   const StepSchedule schedule{.learning_rate = learning_rate(rates, state.step),
                               .mtp_weight = mtp_weight(losses, state.step),
-                              .recompute = &recompute.plan,
-                              .trace = trace ? &*trace : nullptr};
+                              .recompute = &recompute,
+                              .trace = trace ? &*trace : nullptr,
+                              .swap = swap ? &*swap : nullptr};
   if (trace) trace->begin_step(state.step + 1);
   StepReport report;
   try {
@@ -298,7 +309,8 @@ void Trainer::Impl::give_up(const std::string& error, std::span<const Batch> mic
       troubles);
 }
 
-// Data, disk or a replay failed: what was trained since the last save must not be lost with it.
+// Data, disk, a replay or a copy failed, before anything of the step was changed: what was trained
+// since the last save must not be lost with it.
 void Trainer::Impl::stop_for(const Error& error) {
   optimizer->drop_gradients();
   std::string troubles;
@@ -399,11 +411,8 @@ TrainResult Trainer::run() {
     }
     // Saved first: whoever stopped us may not wait for an evaluation.
     run.save_at_the_end();
-  } catch (const DataError& error) {
-    run.stop_for(error);
-    throw;
-  } catch (const RecomputeError& error) {
-    run.stop_for(error);
+  } catch (const Error& error) {
+    if (is_any<DataError, RecomputeError, SwapError, OutOfArena>(error)) run.stop_for(error);
     throw;
   }
   if (reason != "signal") run.evaluate_now();

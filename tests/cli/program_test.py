@@ -393,6 +393,53 @@ class ProgramTest(unittest.TestCase):
         weights = [(self.folder / out / "model" / "model.safetensors").read_bytes() for out in ("run", "plain")]
         self.assertEqual(*weights)
 
+    def test_checks_hold_regions_to_the_predicted_bytes_whatever_is_trained(self):
+        flags = ["--train-iters", 1, "--recompute-csa-attention", "--mhc-recompute", "--recompute-norm", "--recompute-granularity",
+                 "selective", "--recompute-modules", "moe", "--recompute-checks", "checked"]
+        cases = {"plain": [], "bf16": ["--bf16"], "definitions": ["--dsa-kernel-backend", "none"],
+                 "part": ["--recompute-norm-num-layers", 2], "frozen": ["--train-only-indexer"],
+                 "balanced": ["--moe-aux-loss-coeff", 0.01, "--seq-aux-hash-layers"],
+                 "dense": ["--csa-attention", "dense"], "dense-loss": ["--indexer-loss", "dense"],
+                 "conditional": ["--indexer-teacher", "conditional"], "no-indexer-loss": ["--indexer-loss", "off"]}
+        for name, more in cases.items():
+            result = self.train(*flags, *more, out=name)
+            self.assertEqual(result.returncode, 0, f"{name}: {result.stderr}")
+            self.assertGreater(self.steps(name)[-1]["recompute"]["released"], 0, name)
+
+    def test_swapped_inputs_change_no_digit_and_are_in_the_record(self):
+        plan = self.folder / "plan.json"
+        flags = ["--train-iters", 2]
+        self.assertEqual(self.train(*flags, out="plain").returncode, 0)
+        result = self.train(*flags, "--swap-layer-input", "--offload-folder", self.folder, "--recompute-csa-attention",
+                            "--recompute-checks", "checked", "--save-recompute-plan", plan)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("a file in " + str(self.folder), result.stdout)
+        for mine, other in zip(self.steps("run"), self.steps("plain"), strict=True):
+            for key in ("loss", "loss_mtp", "loss_kl", "grad_norm"):
+                self.assertEqual(mine[key], other[key], key)
+            self.assertLess(mine["saved_bytes"], other["saved_bytes"])
+            swap = mine["swap"]
+            self.assertGreater(swap["bytes_out"], 0)
+            self.assertEqual(swap["entries_out"], swap["entries_in"] + swap["cancelled"])
+        again = self.train(*flags, "--recompute-plan", plan, out="again")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual(self.steps("again")[-1]["swap"]["bytes_out"], self.steps("run")[-1]["swap"]["bytes_out"])
+        self.refused(self.train(*flags, "--swap-layer-input", "--offload-folder", self.folder / "none", out="x"), 4, "none")
+        self.assertFalse((self.folder / "x").exists())
+        self.refused(self.train(*flags, "--offload-folder", self.folder, out="x"), 2, "--offload-folder", "swap_layer_input")
+
+    def test_inputs_below_the_first_gradient_stay(self):
+        result = self.train("--train-iters", 1, "--train-only-indexer", "--swap-layer-input", "--swap-prefetch-distance", 0,
+                            "--recompute-csa-attention", "--recompute-checks", "checked")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        swap = self.steps("run")[-1]["swap"]
+        self.assertEqual(swap["entries_out"], swap["entries_in"] + swap["cancelled"])
+
+    def test_a_host_tier_that_is_too_small_ends_the_run_with_the_layer(self):
+        result = lethe("train", "--recipe", "tiny", "--train-iters", 1, "--lr-warmup-iters", 0, "--output", self.folder / "run",
+                       "--swap-layer-input", "--offload-budget-mb", 1)
+        self.refused(result, 3, "L1.mb0", "--offload-budget-mb")
+
     def test_a_resume_may_recompute_something_else(self):
         self.assertEqual(self.train("--train-iters", 4, out="whole").returncode, 0)
         first = self.train("--train-iters", 4, "--exit-interval", 2, "--recompute-csa-attention", "--recompute-norm",

@@ -71,7 +71,8 @@ TEST(ResolveRecompute, ContradictionsAreRefusedByTheirRule) {
       {"RC14", {kRatio, {"save-units", "attn"}, kCsa}},
       {"RC15", {kRatio, {"save-units-missing", "warn"}}},
       {"RC16", {kFull, kBlock, {"recompute-num-layers", "2"}, kRatio}},
-      {"RC17", {{"recompute-plan", "p.json"}, kCsa}}};
+      {"RC17", {{"recompute-plan", "p.json"}, kCsa}},
+      {"RC18", {kSelective, {"recompute-modules", "moe", "shared_experts"}}}};
   for (const RunRule& rule : recompute_rules())
     EXPECT_TRUE(std::any_of(
         cases.begin(), cases.end(), [&](const auto& c) { return std::string(c.first) == rule.id; }))
@@ -80,6 +81,20 @@ TEST(ResolveRecompute, ContradictionsAreRefusedByTheirRule) {
     const std::string error = with(tiny(), flags).error();
     EXPECT_TRUE(has(error, " [" + std::string(id) + "]: must ")) << error;
   }
+}
+
+TEST(ResolveRecompute, SettingsOfTheHostTierNeedASwap) {
+  const Flags swap = {{"swap-layer-input", "true"}}, plan = {{"recompute-plan", "p.json"}};
+  for (const std::vector<std::string>& flag : {std::vector<std::string>{"offload-budget-mb", "64"},
+                                               {"offload-folder", "scratch"},
+                                               {"swap-prefetch-distance", "2"},
+                                               {"swap-min-bytes", "1"}}) {
+    EXPECT_TRUE(has(with(tiny(), {flag}).error(), "[U]: must have swap_layer_input or a plan file"))
+        << flag[0];
+    EXPECT_EQ(with(tiny(), {swap[0], flag}).error(), "accepted") << flag[0];
+    EXPECT_EQ(with(tiny(), {plan[0], flag}).error(), "accepted") << flag[0];
+  }
+  EXPECT_TRUE(has(with(tiny(), {swap[0], plan[0]}).error(), "[RC17]"));
 }
 
 // The example of command-line spec 7.7.
@@ -100,6 +115,8 @@ TEST(ResolveRecompute, WhatNeedsReplaysIsRefusedWithoutThem) {
     EXPECT_EQ(with(tiny(), both).error(), "accepted") << flags[0][0];
   }
   EXPECT_TRUE(has_note(tiny().file("recompute_stats = true").resolve(), "recompute_stats ("));
+  EXPECT_EQ(with(tiny(), {{"swap-layer-input", "true"}, {"recompute-checks", "checked"}}).error(),
+            "accepted");
   // A plan file recomputes as well; what is written and checked is no part of the choice.
   EXPECT_EQ(with(tiny(),
                  {{"recompute-plan", "p.json"},

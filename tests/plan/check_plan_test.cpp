@@ -318,6 +318,39 @@ TEST_F(CheckPlan, SC17ChunksOfWholeLayersGoOn) {
   expect_problems({{"[SC17] L0", "'x_in' must be kept in the first layer"}});
 }
 
+// Spec 5 6.2: an activation is given back or swapped, and what backward needs first stays.
+TEST_F(CheckPlan, SC6SwappedInputsAreNeitherGivenBackNorNeededFirst) {
+  const auto swapped = [this](const RecomputeConfig& wish) {
+    plan = make_recompute_plan(subject, wish, {}, /*swap_layer_inputs=*/true);
+    std::string layers;
+    for (size_t i = 0; i < plan.layer_to_class.size(); ++i)
+      if (plan.layer(i).swaps_input()) layers += std::to_string(i);
+    expect_problems({});
+    return layers;
+  };
+  EXPECT_EQ(swapped({}), "012");  // of 4 layers and an MTP block
+  EXPECT_EQ(swapped({.mhc = true, .mhc_layer_num = 2}), "0");
+  const RecomputeConfig chunks{.granularity = RecomputeGranularity::Full,
+                               .method = RecomputeMethod::Uniform,
+                               .num_layers = 2};
+  EXPECT_EQ(swapped(chunks), "0");
+  EXPECT_EQ(plan.input_source(1), 0U);
+  EXPECT_EQ(plan.input_source(2), 2U);
+  EXPECT_EQ(plan.input_source(3), 2U);
+  EXPECT_EQ(plan.input_source(4), 4U);
+  for (LayerPlan& layer : plan.classes) act_of(layer, Id::LayerInput).keep = Keep::Swap;
+  const std::vector<std::string> problems = plan_problems(subject, plan);
+  const auto has = [&problems](const char* layer, const char* reason) {
+    return std::any_of(problems.begin(), problems.end(), [&](const std::string& text) {
+      return text.find(layer) != std::string::npos && text.find("[SC6]") != std::string::npos &&
+             text.find(reason) != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(has("L1 ", "the layer before gives it back"));
+  EXPECT_TRUE(has("L3 ", "backward comes first"));
+  EXPECT_TRUE(has("MTP0 ", "MTP block"));
+}
+
 TEST_F(CheckPlan, SC16ThePeakFitsTheBudget) {
   make();
   EXPECT_TRUE(plan_problems(subject, plan, PlanBudget{.budget_bytes = 8, .predicted_peak_bytes = 8})

@@ -1,6 +1,7 @@
 #include "lethe/plan/plan_report.h"
 
 #include "support/tiny_configs.h"
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -9,12 +10,15 @@ namespace {
 
 using test::tiny_a;
 
-const ActivationSizes kSizes{.tokens = 16, .slots = 4, .chosen_slots = 4};
+// 4 slots of a ratio-4 layer, all of them chosen.
+MicroBatchShape one_document() {
+  return {.documents = Documents::from_lengths(std::vector<int64_t>{16})};
+}
 
 TEST(PlanReport, AnEmptyPlanSaysSo) {
   const PlanSubject subject = PlanSubject::of(tiny_a());
-  EXPECT_EQ(plan_report(subject, make_recompute_plan(subject, {}), kSizes),
-            "nothing is recomputed\n");
+  EXPECT_EQ(plan_report(subject, make_recompute_plan(subject, {}), one_document()),
+            "nothing is recomputed or swapped\n");
 }
 
 // R6.5: the chosen layers are printed.
@@ -25,7 +29,7 @@ TEST(PlanReport, LayersOfARatioAreListed) {
   const PlanSubject subject = PlanSubject::of(model);
   RecomputeConfig config;
   config.ratio = 0.6;
-  EXPECT_EQ(plan_report(subject, make_recompute_plan(subject, config), kSizes),
+  EXPECT_EQ(plan_report(subject, make_recompute_plan(subject, config), one_document()),
             "L0-L2  main/window full\n"
             "L3  main/window plain\n"
             "MTP0  mtp/window plain\n");
@@ -41,7 +45,7 @@ TEST(PlanReport, RegionsShowWhatTheyFreeAndWhoKeepsTheRest) {
   RecomputeConfig config;
   config.csa_attention = true;
   config.csa_keep_output = true;
-  EXPECT_EQ(plan_report(subject, make_recompute_plan(subject, config), kSizes),
+  EXPECT_EQ(plan_report(subject, make_recompute_plan(subject, config), one_document()),
             "L0-L1  main/ratio4 csa keep=attn_out\n"
             "    q_up             G1   frees       8192 B  keeps          0 B\n"
             "    indexer          G3   frees       4096 B  keeps       4864 B\n"
@@ -54,13 +58,13 @@ TEST(PlanReport, RegionsShowWhatTheyFreeAndWhoKeepsTheRest) {
   config = {};
   config.granularity = RecomputeGranularity::Selective;
   config.modules = {"shared_experts"};
-  EXPECT_EQ(plan_report(subject, make_recompute_plan(subject, config), kSizes),
+  EXPECT_EQ(plan_report(subject, make_recompute_plan(subject, config), one_document()),
             "L0-L1  main/ratio4 shared_experts\n"
             "    shared_expert         frees       4096 B  keeps          0 B\n");
   const PlanSubject other = PlanSubject::of(model, {.q_norm_saves_output = true});
   config = {};
   config.csa_attention = true;
-  const std::string report = plan_report(other, make_recompute_plan(other, config), kSizes);
+  const std::string report = plan_report(other, make_recompute_plan(other, config), one_document());
   EXPECT_NE(report.find("    q_up             G1   frees          0 B  keeps          0 B  "
                         "(frees nothing: nobody saves its output)\n"),
             std::string::npos)
@@ -98,6 +102,21 @@ TEST(PlanReport, UnitsShowWhatTheyAreMadeOfAndWhichLayersHaveThem) {
   EXPECT_EQ(nlohmann::json::parse(units_json(subject, none, names))["units"].size(), 0u);
 }
 
+// The first layer reads the embedding, whose streams are one memory.
+TEST(PlanReport, SwappedInputsAreLines) {
+  ModelConfig model = tiny_a();
+  model.num_hash_layers = 0;
+  model.num_mtp = 0;
+  model.ratios = {0, 0, 0, 0};
+  const PlanSubject subject = PlanSubject::of(model);
+  EXPECT_EQ(plan_report(subject, make_recompute_plan(subject, {}, {}, true), one_document()),
+            fmt::format("L0-L2  main/window swap\n"
+                        "    layer_input           swaps {:>10} B  (L0: {} B)\n"
+                        "L3  main/window plain\n",
+                        16 * model.streams * model.hidden * 4,
+                        16 * model.hidden * 4));
+}
+
 // What the start of a run prints and its record stores.
 TEST(PlanReport, ClassesAreSummedUpByTheirLayers) {
   const PlanSubject subject = PlanSubject::of(tiny_a());
@@ -106,7 +125,7 @@ TEST(PlanReport, ClassesAreSummedUpByTheirLayers) {
   config.mtp = MtpSelection::Skip;
   const RecomputePlan plan = make_recompute_plan(subject, config);
   std::vector<std::string> layers, names;
-  for (const ClassSummary& row : plan_summary(subject, plan, kSizes)) {
+  for (const ClassSummary& row : plan_summary(subject, plan, one_document())) {
     layers.push_back(row.layers);
     names.push_back(row.name);
     EXPECT_EQ(row.freed_bytes > 0, row.layers != "MTP0") << row.name;

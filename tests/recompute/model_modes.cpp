@@ -16,6 +16,7 @@ struct Wish {
   const char* name;
   RecomputeConfig config;
   std::vector<std::string> save_units = {};
+  bool swap = false;
 };
 
 RecomputeConfig selective(std::vector<std::string> modules) {
@@ -63,6 +64,12 @@ std::vector<Wish> wishes() {
       {"full uniform 2, all units stay",
        whole(M::Uniform, 2),
        {"attn", "moe_gate", "experts", "mhc", "compressor"}},
+      {"swap", {}, {}, true},
+      {"swap csa+norm+mhc", {.csa_attention = true, .mhc = true, .norm = true}, {}, true},
+      {"swap mhc blocks of 2", {.mhc = true, .mhc_layer_num = 2}, {}, true},
+      {"swap full uniform 1", whole(M::Uniform, 1), {}, true},
+      {"swap full uniform 2, experts stay", whole(M::Uniform, 2), {"experts"}, true},
+      {"swap full block 2", whole(M::Block, 2), {}, true},
   };
 }
 
@@ -132,7 +139,8 @@ LayerChoice random_choice(Random& random) {
 std::vector<RecomputeMode> recompute_modes(const PlanSubject& subject) {
   std::vector<RecomputeMode> modes;
   for (const Wish& wish : wishes())
-    modes.push_back({wish.name, make_recompute_plan(subject, wish.config, wish.save_units)});
+    modes.push_back(
+        {wish.name, make_recompute_plan(subject, wish.config, wish.save_units, wish.swap)});
   modes.push_back({"nested", nested_plan(subject)});
   RecomputePlan checked =
       make_recompute_plan(subject, {.csa_attention = true, .mhc = true, .norm = true});
@@ -141,13 +149,22 @@ std::vector<RecomputeMode> recompute_modes(const PlanSubject& subject) {
   RecomputePlan checked_whole = make_recompute_plan(subject, whole(M::Uniform, 2), {"experts"});
   checked_whole.checks = PlanChecks::Checked;
   modes.push_back({"full uniform 2, experts stay, checked", std::move(checked_whole)});
+  RecomputePlan checked_swap =
+      make_recompute_plan(subject, {.csa_attention = true, .mhc = true}, {}, true);
+  checked_swap.checks = PlanChecks::Checked;
+  modes.push_back({"swap csa+mhc, checked", std::move(checked_swap)});
   return modes;
 }
 
 RecomputePlan random_plan(const PlanSubject& subject, uint64_t seed) {
   Random random(seed);
   PlanOfLayers layers(subject);
-  for (size_t i = 0; i < layers.size(); ++i) layers.add(random_choice(random));
+  for (size_t i = 0; i < layers.size(); ++i) {
+    LayerChoice choice = random_choice(random);
+    const auto last = static_cast<size_t>(subject.model.num_layers) - 1;
+    choice.swap_input = i < last && random.uniform_below(2) == 1;
+    layers.add(choice);
+  }
   return layers.take();
 }
 

@@ -10,6 +10,7 @@
 #include <ATen/Parallel.h>
 
 #include "lethe/core/byte_accounting.h"
+#include "lethe/offload/cpu_swap_backend.h"
 #include "lethe/ops/router_bias.h"
 #include "lethe/optim/group_parameters.h"
 #include "lethe/optim/optimizer.h"
@@ -73,6 +74,7 @@ class Training {
     optimizer_.drop_gradients();
     run_.forgotten.clear();
     run_.replayed.clear();
+    run_.swapped = {};
     for (int m = 0; m < which_.micro_batches; ++m)
       run_micro_batch(fmt::format("{}mb{}.", at, m), step * which_.micro_batches + m, m, tally);
     for (size_t i = 0; i < tally.indexer_kl.size(); ++i) {
@@ -105,9 +107,15 @@ class Training {
       });
     };
     Tape tape({.checked = plan_.checks != PlanChecks::Off});
+    LayerInputSwap swap(
+        fmt::format("mb{}", index), {.num_layers = config.num_layers, .checked = true}, backend_);
     const int64_t before = activation_bytes();
-    const ModelOutput out = model_->forward(
-        batch, factors, tally, watch, {.tape = &tape, .plan = &plan_, .micro_batch = index});
+    const ModelOutput out =
+        model_->forward(batch,
+                        factors,
+                        tally,
+                        watch,
+                        {.tape = &tape, .plan = &plan_, .micro_batch = index, .swap = &swap});
     append(run_.forgotten, tape.report());
     if (run_.saved_bytes == 0) run_.saved_bytes = activation_bytes() - before;
     add(at + "total", bytes_of(out.total));
@@ -117,12 +125,14 @@ class Training {
     out.total.backward();
     for (auto& [name, gradient] : arrived) add(at + "grad." + name, std::move(gradient));
     append(run_.replayed, tape.report());
+    run_.swapped += swap.stats();
   }
 
   RunCase which_;
   const RecomputePlan& plan_;
   std::unique_ptr<DeepseekV4> model_;
   Optimizer optimizer_;
+  std::shared_ptr<SwapBackend> backend_ = make_cpu_swap_backend(16 << 20);
   ModelRun run_;
 };
 
@@ -172,18 +182,8 @@ ModelRun train_three_steps(const RunCase& which, const RecomputePlan& plan) {
   return train_steps(which, plan, 3);
 }
 
-ActivationSizes sizes_of(const RunCase& which, int64_t ratio) {
-  ActivationSizes sizes;
-  int64_t most = 0;
-  for (const int64_t length : lengths_of(which)) {
-    ++sizes.balanced_documents;
-    sizes.tokens += length;
-    if (ratio == 0) continue;
-    sizes.slots += length / ratio;
-    most = std::max(most, length / ratio);
-  }
-  sizes.chosen_slots = std::min(model_of(which).index_topk, most);
-  return sizes;
+MicroBatchShape shape_of(const RunCase& which) {
+  return {.documents = Documents::from_lengths(lengths_of(which)), .balanced = true};
 }
 
 std::string first_difference(const Values& expected, const Values& actual) {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lethe/config/model_config.h"
-#include "lethe/plan/make_plan.h"
+#include "lethe/offload/swap_stats.h"
 #include "lethe/plan/saved_bytes.h"
 #include "lethe/recompute/recompute.h"
 
@@ -36,7 +36,8 @@ struct ModelRun {
   Values values;
   // Of all micro-batches of the last step: bytes at the end of forward, counts after backward.
   std::vector<RegionReport> forgotten, replayed;
-  int64_t saved_bytes = 0;            // activations at the end of the first forward
+  int64_t saved_bytes = 0;  // activations at the end of the first forward
+  SwapStats swapped;        // of all micro-batches of the last step
 };
 
 /// Three steps of training with every loss: losses, indexer losses, expert counts, gradients of all
@@ -46,8 +47,8 @@ ModelRun train_three_steps(const RunCase& which, const RecomputePlan& plan);
 /// The same for a number of steps.
 ModelRun train_steps(const RunCase& which, const RecomputePlan& plan, int num_steps);
 
-/// Of a micro-batch in a layer of this ratio.
-ActivationSizes sizes_of(const RunCase& which, int64_t ratio);
+/// Of every micro-batch.
+MicroBatchShape shape_of(const RunCase& which);
 
 /// "" where all values are equal, else the first that differs.
 std::string first_difference(const Values& expected, const Values& actual);
@@ -61,7 +62,8 @@ struct RecomputeMode {
 /// Every setting by itself and the combinations that people use; "none" first.
 std::vector<RecomputeMode> recompute_modes(const PlanSubject& subject);
 
-/// A random choice for each layer: whole with a random set of save units, nested, or random parts.
+/// A random choice for each layer: whole with a random set of save units, nested, or random parts;
+/// its input swapped or not.
 RecomputePlan random_plan(const PlanSubject& subject, uint64_t seed);
 
 }  // namespace lethe::test

@@ -56,7 +56,8 @@ TEST(RecomputeChoice, WithoutASettingNothingIsRecomputed) {
   EXPECT_TRUE(choice.plan.is_empty());
   EXPECT_FALSE(recompute_facts(config, choice));
   EXPECT_EQ(plan_lines(config, choice), "");
-  EXPECT_NE(plan_page(config, choice).find("nothing is recomputed\n"), std::string::npos);
+  EXPECT_NE(plan_page(config, choice).find("nothing is recomputed or swapped\n"),
+            std::string::npos);
 }
 
 // The node of the indexer's loss reads q behind the attention: where it does not run, q goes
@@ -78,11 +79,16 @@ TEST(RecomputeChoice, ThePlanKnowsWhetherTheIndexersLossRuns) {
 }
 
 TEST(RecomputeChoice, SizesAreThoseOfAMicroBatch) {
-  const ActivationSizes sizes = activation_sizes(run_config());
+  RunConfig config = run_config();
+  const MicroBatchShape shape = micro_batch_shape(config);
+  ActivationSizes sizes = sizes_of(config.model, shape, {.ratio = 4});
   EXPECT_EQ(sizes.tokens, 64);
   EXPECT_EQ(sizes.slots, 16);
   EXPECT_EQ(sizes.chosen_slots, 4);  // index_topk
   EXPECT_EQ(sizes.activation_bytes, 4);
+  sizes = sizes_of(config.model, shape, {.ratio = 0});
+  EXPECT_EQ(sizes.slots, 0);
+  EXPECT_EQ(sizes.chosen_slots, 0);
 }
 
 TEST(RecomputeChoice, APlanThatWasSavedIsReadBackAsItWas) {
@@ -142,20 +148,59 @@ TEST(RecomputeChoice, APlanThatWouldQuietlyDoLessIsRefused) {
   save_plan(folder / "nested.json", choice.subject, choice.plan);
   expect_error<RecomputeError>([&] { (void)choose_recompute(of_file(folder / "nested.json")); },
                                {"nested.json [R6.17]", "leave out one"});
-  choice = choose_recompute(csa_and_mhc());
-  for (ActRule& act : choice.plan.classes[0].acts)
-    if (act.id.subgraph == SubgraphId::LayerInput) act.keep = Keep::Swap;
-  save_plan(folder / "swap.json", choice.subject, choice.plan);
-  expect_error<RecomputeError>([&] { (void)choose_recompute(of_file(folder / "swap.json")); },
-                               {"swap.json [plan-swap]", "x_in", "keep it"});
+}
+
+// The outputs of a region come and go together.
+TEST(RecomputeChoice, APlanThatKeepsHalfOfARegionsOutputsIsRefused) {
+  const TempFolder folder;
+  RecomputeChoice choice = choose_recompute(csa_and_mhc());
+  for (LayerPlan& layer : choice.plan.classes)
+    for (ActRule& act : layer.acts)
+      if (act.name == "o") act = {.name = act.name, .id = act.id, .last_read = act.last_read};
+  save_plan(folder / "half.json", choice.subject, choice.plan);
+  expect_error<RecomputeError>([&] { (void)choose_recompute(of_file(folder / "half.json")); },
+                               {"half.json [plan-outputs]", "'sparse'", "kept together"});
+}
+
+// The loss over another set than the attended one makes its own sums.
+TEST(RecomputeChoice, OnlyTheLossOverTheAttendedSetReadsTheMassOfAttention) {
+  TrainConfig train;
+  train.indexer_loss_coeff = 0.01;
+  EXPECT_TRUE(operator_facts(train).loss_reads_mass);
+  TrainConfig other = train;
+  other.csa_attention = CsaAttention::Dense;
+  EXPECT_FALSE(operator_facts(other).loss_reads_mass);
+  other = train;
+  other.indexer_loss = IndexerLoss::Dense;
+  EXPECT_FALSE(operator_facts(other).loss_reads_mass);
+  other = train;
+  other.indexer_teacher = IndexerTeacher::Conditional;
+  EXPECT_FALSE(operator_facts(other).loss_reads_mass);
+}
+
+TEST(RecomputeChoice, APlanFileSaysWhatIsSwapped) {
+  const TempFolder folder;
+  RunConfig config = csa_and_mhc();
+  config.swap.layer_input = true;
+  const RecomputeChoice choice = choose_recompute(config);
+  EXPECT_TRUE(choice.plan.swaps());
+  save_plan(folder / "plan.json", choice.subject, choice.plan);
+  EXPECT_EQ(choose_recompute(of_file(folder / "plan.json")).plan, choice.plan);
+  EXPECT_NE(plan_page(config, choice).find("layer_input"), std::string::npos);
 }
 
 TEST(RecomputeChoice, TheBalanceLossCountsInThePrediction) {
   RunConfig config = csa_and_mhc();
+  const auto counted = [&config](bool hash) {
+    return sizes_of(config.model, micro_batch_shape(config), {.hash = hash}).balanced_documents;
+  };
   config.train.balance_loss_coeff = 0.1;
-  EXPECT_EQ(activation_sizes(config).balanced_documents, config.train.micro_batch_size);
+  EXPECT_EQ(counted(false), config.train.micro_batch_size);
+  EXPECT_EQ(counted(true), 0);
+  config.train.balance_hash_layers = true;
+  EXPECT_EQ(counted(true), config.train.micro_batch_size);
   config.train.balance_loss_coeff = 0;
-  EXPECT_EQ(activation_sizes(config).balanced_documents, 0);
+  EXPECT_EQ(counted(false), 0);
 }
 
 // R6.3, R6.9, R6.10.
