@@ -19,7 +19,6 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ROUNDS = {512: 7, 1024: 7, 2048: 5, 4096: 3, 8192: 5, 16384: 3}  # a step of a peer takes minutes at 4096
 LARGEST_WITH_PEERS = 4096  # their memory is quadratic
 LOSS_SHARE = 1e-4
 
@@ -67,7 +66,7 @@ def parse_arguments():
     parser.add_argument("--config", type=Path, default=HERE / "model.json")
     parser.add_argument("--seqs", default="512,1024,2048,4096,8192,16384")
     parser.add_argument("--peers", default="transformers,automodel", help="or 'transformers', or 'none'")
-    parser.add_argument("--rounds", type=int, help="instead of the default for each length")
+    parser.add_argument("--rounds", type=int, default=5, help="timed steps of each contender; one more warms up (default 5)")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, help="file to which the tables are appended as Markdown")
     parser.add_argument("--roofline-out", type=Path, help="the same for the roofline of every length, node by node")
@@ -115,7 +114,7 @@ def roofline(arguments, seq, seconds):
 def measure(arguments, seq, ids):
     """{name: facts} of all contenders at one length."""
     running = list(contenders(arguments, seq, ids))
-    rounds = arguments.rounds or ROUNDS.get(seq, 3)
+    rounds = arguments.rounds
     for number in range(rounds + 1):
         for contender in running:
             seconds = contender.step(warm_up=number == 0)

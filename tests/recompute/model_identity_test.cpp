@@ -1,6 +1,7 @@
 #include <map>
 
 #include "recompute/model_run.h"
+#include "support/process_threads.h"
 #include <gtest/gtest.h>
 
 #include <ATen/Parallel.h>
@@ -124,22 +125,38 @@ TEST_F(ModelIdentity, TheBytesFreedAreThosePredicted) {
   }
 }
 
+// Parts, norms, mHC blocks, experts, swapped inputs and every check at once.
+RecomputePlan everything_on(const RunCase& which) {
+  RecomputePlan plan = make_recompute_plan(subject_of(which),
+                                           {.granularity = RecomputeGranularity::Selective,
+                                            .modules = {"moe"},
+                                            .csa_attention = true,
+                                            .mhc = true,
+                                            .mhc_layer_num = 2,
+                                            .norm = true},
+                                           {},
+                                           /*swap_layer_inputs=*/true);
+  plan.checks = PlanChecks::Checked;
+  return plan;
+}
+
 TEST_F(ModelIdentity, AHundredStepsLeaveNothingBehind) {
   const RunCase which;
-  const RecomputePlan plan =
-      make_recompute_plan(subject_of(which), {.csa_attention = true, .mhc = true, .norm = true});
+  const RecomputePlan plan = everything_on(which);
   train_steps(which, plan, 3);
   const int64_t live = bytes().live;
-  train_steps(which, plan, 100);
+  const size_t threads = thread_names().size();
+  const ModelRun run = train_steps(which, plan, 100);
+  EXPECT_GT(run.swapped.entries_in, 0);
   EXPECT_EQ(bytes().live, live);
+  EXPECT_EQ(thread_names().size(), threads);
   EXPECT_EQ(recompute_objects().regions, 0);
   EXPECT_EQ(recompute_objects().saved, 0);
 }
 
 TEST_F(ModelIdentity, AnExceptionInAReplayLeavesTheNextStepCorrect) {
   const RunCase which;
-  const RecomputePlan plan =
-      make_recompute_plan(subject_of(which), {.csa_attention = true, .mhc = true});
+  const RecomputePlan plan = everything_on(which);
   bool throws = true;
   {
     const ContextPart part([] { return std::any(); },
