@@ -1,7 +1,9 @@
 // The full product of which tests/recompute/model_identity_test.cpp runs a cover: every way to
 // recompute and many random ones, in every case, byte for byte against the run without recompute.
-//   build-bench/bin/recompute_matrix [--random 60]
+//   build-bench/bin/recompute_matrix [--random 60] [--cases 0,32]
+#include <algorithm>
 #include <iostream>
+#include <utility>
 
 #include "bench/support/program.h"
 #include "recompute/model_run.h"
@@ -18,6 +20,7 @@ using lethe::test::RunCase;
 
 struct Options {
   uint64_t random = 60;
+  std::pair<size_t, size_t> cases{0, lethe::test::run_cases().size()};
   int64_t threads = 0;
 };
 
@@ -25,6 +28,8 @@ Options parse(int argc, char** argv) {
   Options o;
   CLI::App app("Compares every way to recompute with none, byte for byte, in every case.");
   app.add_option("--random", o.random, "random plans for each case");
+  app.add_option("--cases", o.cases, "the first case and the one behind the last: for a part")
+      ->delimiter(',');
   lethe::bench::parse_or_exit(app, argc, argv);
   return o;
 }
@@ -39,7 +44,9 @@ std::vector<RecomputeMode> modes_of(const RunCase& which, uint64_t num_random) {
 
 void run(const Options& o) {
   size_t runs = 0, values = 0, different = 0;
-  for (const RunCase& which : lethe::test::run_cases()) {
+  const std::vector<RunCase> all = lethe::test::run_cases();
+  for (size_t i = o.cases.first; i < std::min(o.cases.second, all.size()); ++i) {
+    const RunCase& which = all[i];
     const ModelRun plain = lethe::test::train_three_steps(which, {});
     for (const RecomputeMode& mode : modes_of(which, o.random)) {
       const ModelRun now = lethe::test::train_three_steps(which, mode.plan);
