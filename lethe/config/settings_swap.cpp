@@ -27,7 +27,7 @@ void add_swap_settings(SettingTable& t) {
   t.bind("swap-prefetch-distance",
          kSwap,
          &S::prefetch_distance,
-         "Layers that come back ahead of the one in backward.")
+         "Swapped inputs that come back ahead of the layer in backward.")
       .at_least(0);
   t.bind("swap-min-bytes", kSwap, &S::min_bytes, "Layer inputs with fewer bytes stay.").at_least(0);
 }

@@ -118,10 +118,14 @@ RecomputeChoice choose_recompute(const RunConfig& config) {
         choice.subject, recompute, choice.units.names(), config.swap.layer_input);
     check_plan(choice.subject, choice.plan);
   }
-  if (config.swap.layer_input && !choice.plan.swaps())
+  if (config.swap != SwapConfig{} && !choice.plan.swaps())
     log_warn(
-        "--swap-layer-input: no layer of this model has an input to swap: backward needs that "
-        "of the last layer first");
+        "the settings of the host tier are not used: this plan swaps no layer's input (backward "
+        "needs that of the last layer first)");
+  if (choice.plan.checks != PlanChecks::Off && !choice.all_train)
+    log_warn(
+        "--recompute-checks: freed bytes are not compared with the plan's prediction [DC5] under "
+        "--train-only-indexer, where values without a gradient are saved by nobody");
   tell(choice.units);
   return choice;
 }

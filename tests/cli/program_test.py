@@ -405,6 +405,7 @@ class ProgramTest(unittest.TestCase):
             result = self.train(*flags, *more, out=name)
             self.assertEqual(result.returncode, 0, f"{name}: {result.stderr}")
             self.assertGreater(self.steps(name)[-1]["recompute"]["released"], 0, name)
+            self.assertEqual("[DC5]" in result.stderr, name == "frozen", result.stderr)
 
     def test_swapped_inputs_change_no_digit_and_are_in_the_record(self):
         plan = self.folder / "plan.json"
@@ -424,6 +425,10 @@ class ProgramTest(unittest.TestCase):
         again = self.train(*flags, "--recompute-plan", plan, out="again")
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertEqual(self.steps("again")[-1]["swap"]["bytes_out"], self.steps("run")[-1]["swap"]["bytes_out"])
+        csa = ["--recompute-csa-attention", "--save-recompute-plan", plan, "--dry-run"]
+        self.assertEqual(self.train("--train-iters", 2, *csa).returncode, 0)
+        idle = self.train("--train-iters", 2, "--recompute-plan", plan, "--offload-folder", self.folder, "--dry-run")
+        self.assertIn("the settings of the host tier are not used", idle.stderr)
         self.refused(self.train(*flags, "--swap-layer-input", "--offload-folder", self.folder / "none", out="x"), 4, "none")
         self.assertFalse((self.folder / "x").exists())
         self.refused(self.train(*flags, "--offload-folder", self.folder, out="x"), 2, "--offload-folder", "swap_layer_input")
