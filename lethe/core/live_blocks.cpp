@@ -1,13 +1,11 @@
 #include "lethe/core/live_blocks.h"
 
 #include <atomic>
-#include <deque>
-#include <map>
-#include <mutex>
 
 #include <ATen/record_function.h>
 
 #include "lethe/base/error.h"
+#include "lethe/base/text_numbers.h"
 #include "lethe/core/counted_block_impl.h"
 #include "lethe/core/describe.h"
 
@@ -15,31 +13,8 @@ namespace lethe {
 namespace {
 
 // Layers, nodes, shapes and dtypes by number. A program has few of them, they stay.
-class Texts {
- public:
-  uint32_t number_of(std::string_view text) {
-    const std::lock_guard lock(mutex_);
-    const auto found = numbers_.find(text);
-    if (found != numbers_.end()) return found->second;
-    const auto number = static_cast<uint32_t>(texts_.size());
-    texts_.emplace_back(text);
-    numbers_.emplace(text, number);
-    return number;
-  }
-
-  std::string text_of(uint32_t number) {
-    const std::lock_guard lock(mutex_);
-    return texts_[number];
-  }
-
- private:
-  std::mutex mutex_;
-  std::deque<std::string> texts_{""};
-  std::map<std::string, uint32_t, std::less<>> numbers_{{"", 0}};
-};
-
-Texts& texts() {
-  static auto* const instance = new Texts;
+TextNumbers& texts() {
+  static auto* const instance = new TextNumbers;
   return *instance;
 }
 

@@ -150,9 +150,11 @@ void Attention::attend(LayerState& state) const {
   if (!wants_slot_mass(state)) drop(state.lse);
   if (!state.is_observed()) return;
   // The operator rotates o back by itself; who looks also wants to see it before that.
-  const at::NoGradGuard no_grad;
-  state.observe("attn.o_rotated",
-                ops::rope(state.o, state.batch().positions, inv_freq_, /*inverse=*/false));
+  off_record([&] {
+    const at::NoGradGuard no_grad;
+    state.observe("attn.o_rotated",
+                  ops::rope(state.o, state.batch().positions, inv_freq_, /*inverse=*/false));
+  });
 }
 
 void Attention::project_out(LayerState& state) const {

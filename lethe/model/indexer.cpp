@@ -50,7 +50,7 @@ void Indexer::forward(LayerState& state, const at::Tensor& inv_freq) const {
   state.index_q = std::move(out[1]);
   state.index_k = std::move(out[2]);
   state.index_w = std::move(out[3]);
-  if (state.is_observed()) observe(state);
+  if (state.is_observed()) off_record([&] { observe(state); });
   drop(state.x_indexer, state.qa);
 }
 

@@ -93,7 +93,7 @@ struct LayerState {
   [[nodiscard]] bool is_observed() const { return pass->observer && !in_replay(); }
 
   void observe(std::string_view name, const at::Tensor& value) const {
-    if (is_observed()) pass->observer(prefix + std::string(name), value);
+    if (is_observed()) off_record([&] { pass->observer(prefix + std::string(name), value); });
   }
 };
 

@@ -55,7 +55,8 @@ at::Tensor Moe::choose(LayerState& state, const at::Tensor& x) const {
   // it, as forward's is no choice yet where the operator saves it.
   const bool again = !hash_ && in_replay();
   at::Tensor chosen, given;
-  if (again) chosen = recorded([]() -> Tensors { return {}; })[0], given = chosen.clone();
+  if (again) chosen = recorded([]() -> Tensors { return {}; })[0];
+  if (again) off_record([&] { given = chosen.clone(); });
   if (hash_) given = ops::gate_lookup(state.batch().ids, table_);
   const auto gate = [this, given](const Tensors& in) -> Tensors {
     const std::optional<at::Tensor> bias = hash_ ? std::nullopt : std::optional(bias_);
@@ -73,10 +74,12 @@ at::Tensor Moe::choose(LayerState& state, const at::Tensor& x) const {
 
 // Counted during forwards that will be trained only (model spec 9.3).
 void Moe::tally(LayerState& state, const at::Tensor& scores) const {
-  if (hash_ || in_replay() || !at::GradMode::is_enabled() || !scores.requires_grad()) return;
-  at::Tensor& counts = state.pass->tally.expert_counts[static_cast<size_t>(state.layer)];
-  const at::Tensor now = ops::expert_counts(state.route_ids, num_experts_);
-  counts = counts.defined() ? counts + now : now;
+  if (hash_ || !at::GradMode::is_enabled() || !scores.requires_grad()) return;
+  once([&] {
+    at::Tensor& counts = state.pass->tally.expert_counts[static_cast<size_t>(state.layer)];
+    const at::Tensor now = ops::expert_counts(state.route_ids, num_experts_);
+    counts = counts.defined() ? counts + now : now;
+  });
 }
 
 void Moe::dispatch(LayerState&) const {}

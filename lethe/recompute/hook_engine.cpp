@@ -7,6 +7,7 @@
 
 #include "lethe/base/error.h"
 #include "lethe/recompute/hook_engine_impl.h"
+#include "lethe/recompute/operator_log_impl.h"
 #include "lethe/recompute/saved_ref_impl.h"
 #include "lethe/recompute/scope_impl.h"
 
@@ -19,7 +20,10 @@ class Hooks final : public autograd::SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor& t) override { saved_ = pack(t, *current_scope()); }
 
-  at::Tensor call_unpack_hook() override { return saved_.get(); }
+  at::Tensor call_unpack_hook() override {
+    const NoteOperators unnoted(nullptr);
+    return saved_.get();
+  }
 
  private:
   SavedRef saved_;

@@ -179,6 +179,7 @@ Tensors op_call(std::string_view name, const RegionFn& fn, const Tensors& inputs
   const bool keeps = scope != nullptr && scope->region != nullptr && scope->kept == nullptr &&
                      scope->region->kept_name(name) != nullptr;
   if (!keeps) return fn(inputs);
+  const NoteOperators unnoted(nullptr);
   return scope->replay ? scope->region->skip_call(name, inputs, *scope)
                        : scope->region->keep_call(name, fn, inputs, *scope);
 }

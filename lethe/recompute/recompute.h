@@ -188,7 +188,11 @@ class [[nodiscard]] TapeScope final {
 /// Whether this thread runs a region again.
 [[nodiscard]] bool in_replay();
 
-/// f() unless in a replay: counters, logs, statistics.
+/// f(), which is no part of the function: its operators are not compared when a traced replay
+/// differs.
+void off_record(const std::function<void()>& f);
+
+/// off_record(f) unless in a replay: counters, logs, statistics.
 void once(const std::function<void()>& f);
 
 /// choose() in forward; in a replay what it returned then. For choices that a replay must not make

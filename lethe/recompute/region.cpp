@@ -235,6 +235,10 @@ void Region::replay(Trigger::Kind cause) {
   scope.wants_outputs = !building && wants_outputs();
   try {
     run_replay(scope);
+  } catch (const RecomputeError& error) {
+    const std::string text = with_difference(error.what(), scope);
+    fail_with(text);
+    throw RecomputeError(text);
   } catch (const std::exception& error) {
     fail_with(error.what());
     throw;
@@ -267,14 +271,27 @@ Tensors Region::replay_inputs(Scope& scope) {
   return tensors;
 }
 
+Tensors Region::call_again(const Tensors& inputs, Scope& scope) {
+  const NoteOperators notes(operators_.empty() ? nullptr : &scope.operators);
+  const auto fn = fn_;
+  Tensors out = (*fn)(inputs);
+  scope.returned = true;
+  return out;
+}
+
+std::string Region::with_difference(const char* error, const Scope& scope) const {
+  const std::string difference =
+      operator_difference(operators_, scope.operators, scope.returned && is_tracing());
+  return difference.empty() ? error : fmt::format("{}; {} {}", error, name(), difference);
+}
+
 void Region::run_replay(Scope& scope) {
   // Below this the engine's grad mode and random state are those of forward.
   const Tensors inputs = replay_inputs(scope);
   const ReplayContext::Installed context(*context_);
   const ScopeGuard guard(&scope);
   try {
-    const auto fn = fn_;
-    const Tensors out = (*fn)(inputs);
+    const Tensors out = call_again(inputs, scope);
     if (!scope.building) take_outputs(out);
   } catch (const StopReplay& stop) {
     if (stop.region != this) throw;
@@ -355,6 +372,7 @@ void Region::give_up_inputs() {
   inputs_.clear();
   choices_.clear();
   calls_.clear();
+  operators_.clear();
   context_.reset();
   fn_.reset();
 }

@@ -129,6 +129,7 @@ Tensors Region::call_forward(const Tensors& inputs, Scope& scope) {
   Tensors out;
   {
     const ScopeGuard guard(&scope);
+    const NoteOperators notes(is_tracing() ? &operators_ : nullptr);
     const auto fn = fn_;
     out = (*fn)(inputs);
   }

@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include "lethe/plan/recompute_plan.h"
+#include "lethe/recompute/operator_log_impl.h"
 #include "lethe/recompute/recompute.h"
 #include "lethe/recompute/replay_context_impl.h"
 #include "lethe/recompute/saved_ref_impl.h"
@@ -174,6 +175,8 @@ class Region final : public std::enable_shared_from_this<Region> {
   void replay(Trigger::Kind cause);
   void restore_by(Trigger::Kind cause);
   void run_replay(Scope& scope);
+  Tensors call_again(const Tensors& inputs, Scope& scope);
+  [[nodiscard]] std::string with_difference(const char* error, const Scope& scope) const;
   Tensors replay_inputs(Scope& scope);
   void take_outputs(const Tensors& out);
   void check_output(size_t k, const Tensors& out) const;
@@ -203,6 +206,7 @@ class Region final : public std::enable_shared_from_this<Region> {
   std::vector<Output> outputs_;
   std::vector<Tensors> choices_;
   std::deque<KeptCall> calls_;
+  Operators operators_;  // of forward; empty: not traced
   bool prefetch_due_ = false;
   std::string failure_;
 };

@@ -6,6 +6,7 @@
 #include <c10/core/DefaultDtype.h>
 
 #include "lethe/core/live_blocks.h"
+#include "lethe/recompute/operator_log_impl.h"
 #include "lethe/recompute/recompute.h"
 #include "lethe/recompute/replay_context_impl.h"
 
@@ -60,6 +61,7 @@ void set_matmul_precision(const MatmulPrecision& precision) {
 }  // namespace
 
 at::Tensor random_state() {
+  const NoteOperators unnoted(nullptr);
   const ProducerTag producer("recompute.random_state");
   at::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
   describe_block(state);

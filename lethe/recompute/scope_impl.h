@@ -6,6 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "lethe/recompute/operator_log_impl.h"
+
 namespace lethe {
 
 class Region;
@@ -27,6 +29,7 @@ struct Scope {
   bool building = false;       // of a replay: for a backward inside of the region itself
   bool wants_outputs = false;  // of a replay: it must reach the end of the function
   bool mark_passed = false;    // of a replay: allow_early_stop() was called
+  bool returned = false;       // of a replay: the function reached its end
   size_t position = 0;         // saved tensors so far
   size_t needed = 0;           // of a replay: slots to fill
   size_t captured = 0;         // of a replay: slots filled
@@ -35,6 +38,7 @@ struct Scope {
   KeptCall* kept = nullptr;    // in forward: inside of a call that is kept
   std::vector<ScopeInput> inputs;
   std::vector<c10::Storage> choices;  // storages of recorded tensors and kept results
+  Operators operators;                // of a replay, where those of forward were noted
 };
 
 /// The innermost scope of this thread; nullptr: none.

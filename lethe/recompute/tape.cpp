@@ -235,8 +235,13 @@ bool in_replay() {
   return false;
 }
 
+void off_record(const std::function<void()>& f) {
+  const NoteOperators unnoted(nullptr);
+  f();
+}
+
 void once(const std::function<void()>& f) {
-  if (!in_replay()) f();
+  if (!in_replay()) off_record(f);
 }
 
 void allow_early_stop() {
@@ -247,6 +252,7 @@ void allow_early_stop() {
 }
 
 Tensors recorded(const std::function<Tensors()>& choose) {
+  const NoteOperators unnoted(nullptr);
   Scope* replay = current_scope();
   while (replay != nullptr && !replay->replay) replay = replay->parent;
   Tensors choice;

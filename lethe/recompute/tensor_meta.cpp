@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include "lethe/recompute/operator_log_impl.h"
 #include "lethe/recompute/tensor_meta_impl.h"
 
 namespace lethe {
@@ -48,6 +49,7 @@ at::Tensor tensor_over(c10::Storage storage, c10::DispatchKeySet keys, const Ten
 }
 
 uint64_t hash_values(const at::Tensor& t) {
+  const NoteOperators unnoted(nullptr);
   const at::NoGradGuard no_grad;
   const at::Tensor packed = t.contiguous().cpu();
   const auto* bytes = static_cast<const unsigned char*>(packed.const_data_ptr());

@@ -14,7 +14,9 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "lethe/recompute/kept_call.h"
 #include "lethe/recompute/recompute.h"
+#include "lethe/recompute/region_trace.h"
 
 // Every refusal of the engine names the region (spec 3 1.10).
 namespace lethe {
@@ -327,6 +329,48 @@ TEST(RecomputeErrors, ARecordedChoiceThatForwardDidNotMakeIsRefused) {
         return Tensors{t.gather(1, call == 1 ? index : choose(t)).exp()};
       },
       {"L2.mb1.part [E4]", "1 recorded choices"});
+}
+
+TEST(RecomputeErrors, WhileTracingAReplayThatDiffersSaysFromWhichOperatorOn) {
+  const RegionTrace trace;
+  expect_mismatch(
+      [](const at::Tensor& t, int call) {
+        const at::Tensor y = t.neg();
+        return Tensors{call == 1 ? y.exp() : y.abs().exp().exp()};
+      },
+      {"as many tensors as forward, 1",
+       "L2.mb1.part operators differ from position 1 on: aten::exp in forward, aten::abs in the "
+       "replay"});
+  expect_mismatch(
+      [](const at::Tensor& t, int call) { return Tensors{call == 1 ? t.exp().exp() : t.exp()}; },
+      {"position 1 on: aten::exp in forward, none any more in the replay"});
+}
+
+// What forward alone does, and what hooks do, is no difference: only the added operator is.
+TEST(RecomputeErrors, WhileTracingOnlyOperatorsOfTheFunctionCount) {
+  const RegionTrace trace;
+  Tape tape({.checked = true});
+  const auto calls = std::make_shared<int>(0);
+  const RegionFn part = [calls](const Tensors& in) {
+    const at::Tensor order =
+        recorded([&] { return Tensors{in[0].detach().argsort(int64_t{-1}, false)}; })[0];
+    once([&] { in[0].detach().sum(); });
+    const at::Tensor root = op_call(
+        "root", [](const Tensors& t) { return Tensors{t[0].abs().sqrt()}; }, in)[0];
+    const RegionFn twice = [](const Tensors& t) {
+      return Tensors{t[0].exp().t().contiguous().t().tanh()};
+    };
+    const at::Tensor out = run_region("inner", twice, {root.gather(1, order)})[0].neg();
+    return Tensors{++*calls == 1 ? out : out.t().contiguous()};
+  };
+  const TapeScope scope(tape);
+  const at::Tensor y = tape.run(
+      {.name = "part", .release_outputs = true, .stop = EarlyStop::Off, .keep = {{"root"}}},
+      part,
+      {random_leaf({4, 6})})[0];
+  expect_error<RecomputeError>(
+      [&] { (y * y).sum().backward(); },
+      {"part [E4]: output 0", "on: none any more in forward, aten::t in the replay"});
 }
 
 }  // namespace

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/record_function.h>
+
+// Which operators a region called, so that a replay that differs can say where (spec 3 1.10, E4).
+// Noted while a trace lives.
+namespace lethe {
+
+/// Names of operators in the order of their calls, by number.
+using Operators = std::vector<uint32_t>;
+
+/// While it lives, operators that this thread calls are noted in `to` and in the lists of the
+/// guards around it, not those that these call themselves; with nullptr none: what only forward
+/// does.
+class [[nodiscard]] NoteOperators final {
+ public:
+  explicit NoteOperators(Operators* to);
+  ~NoteOperators();
+  NoteOperators(const NoteOperators&) = delete;
+  NoteOperators& operator=(const NoteOperators&) = delete;
+
+ private:
+  friend class OperatorWatch;
+  Operators* to_;
+  NoteOperators* outer_;
+  int depth_;
+};
+
+/// Without one, nothing is noted. At most one lives (RegionTrace).
+class [[nodiscard]] OperatorWatch final {
+ public:
+  OperatorWatch();
+  ~OperatorWatch();
+  OperatorWatch(const OperatorWatch&) = delete;
+  OperatorWatch& operator=(const OperatorWatch&) = delete;
+
+ private:
+  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call);
+  static void end(const at::RecordFunction& call, at::ObserverContext* context);
+
+  at::CallbackHandle callback_;
+};
+
+/// "operators differ from position 3 on: aten::mul in forward, aten::add in the replay"; empty
+/// where nothing differs. complete: the replay reached its end, a shorter list differs.
+std::string operator_difference(const Operators& forward, const Operators& replay, bool complete);
+
+}  // namespace lethe
