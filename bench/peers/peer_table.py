@@ -3,10 +3,12 @@
 
     build/peers/bin/python bench/peers/peer_table.py [--programs build-bench/bin] [--seqs 512,1024] [--out FILE.md]
 
-Every contender is a process that has loaded its model and waits; in each round each steps once, one at a time, so a
-disturbance of the machine meets them all. The first round warms up. Lethe and transformers have the same weights and
-token ids: their losses must agree. Figures are medians over the rounds; memory is the peak of the resident bytes of the
-process above those after loading, sampled in the same way in all of them. The roofline is measured after each length.
+Every contender is a process that has loaded its model and waits; in each round each steps in turn, so a disturbance of
+the machine meets them all. A turn lasts --turn-seconds, or one step where that is longer: a step that follows a minute of
+waiting for the others is no step of a training run. The first round warms up. Lethe and transformers have the same
+weights and token ids: their losses must agree. A turn's figure is the median of its steps, a contender's the median of
+its turns; memory is the peak of the resident bytes of the process above those after loading, sampled in the same way in
+all of them. The roofline is measured after each length.
 --peers none leaves the peers out and needs no packages.
 """
 import argparse
@@ -27,7 +29,7 @@ class Contender:
     """A process that steps when it is told to."""
 
     def __init__(self, name, command):
-        self.name, self.seconds, self.loss = name, [], None
+        self.name, self.turns, self.loss = name, [], None
         environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONDONTWRITEBYTECODE": "1"}
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                          stderr=subprocess.PIPE, env=environment)
@@ -45,18 +47,28 @@ class Contender:
                              + self._process.stderr.read()[-2000:])
         return json.loads(line)
 
-    def step(self, warm_up):
-        answer = self._ask("step")
+    def warm_up(self):
+        self._turn(0)
+
+    def turn(self, least_seconds):
+        self.turns.append(self._turn(least_seconds))
+        return self.turns[-1]
+
+    def _turn(self, least_seconds):
+        """The seconds of steps that took least_seconds together, or of the one that took longer."""
+        steps = []
+        while not steps or sum(steps) < least_seconds:
+            answer = self._ask("step")
+            steps.append(answer["seconds"])
         self.loss = answer["loss"]
-        if not warm_up:
-            self.seconds.append(answer["seconds"])
-        return answer["seconds"]
+        return steps
 
     def end(self):
         """The median and what the process says at its end."""
         facts = self._ask("end")
         self._process.communicate()
-        return {**facts, "median_s": statistics.median(self.seconds), "rounds": len(self.seconds), "loss": self.loss}
+        return {**facts, "median_s": statistics.median(map(statistics.median, self.turns)), "rounds": len(self.turns),
+                "loss": self.loss}
 
 
 def parse_arguments():
@@ -66,7 +78,8 @@ def parse_arguments():
     parser.add_argument("--config", type=Path, default=HERE / "model.json")
     parser.add_argument("--seqs", default="512,1024,2048,4096,8192,16384")
     parser.add_argument("--peers", default="transformers,automodel", help="or 'transformers', or 'none'")
-    parser.add_argument("--rounds", type=int, default=5, help="timed steps of each contender; one more warms up (default 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="timed turns of each contender; one more warms up (default 5)")
+    parser.add_argument("--turn-seconds", type=float, default=20, help="least time of a turn's steps (default 20)")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, help="file to which the tables are appended as Markdown")
     parser.add_argument("--roofline-out", type=Path, help="the same for the roofline of every length, node by node")
@@ -115,10 +128,14 @@ def measure(arguments, seq, ids):
     """{name: facts} of all contenders at one length."""
     running = list(contenders(arguments, seq, ids))
     rounds = arguments.rounds
-    for number in range(rounds + 1):
+    for contender in running:
+        contender.warm_up()
+        say(f"S={seq} {contender.name} is warm")
+    for number in range(1, rounds + 1):
         for contender in running:
-            seconds = contender.step(warm_up=number == 0)
-            say(f"S={seq} round {number}/{rounds} {contender.name}: {seconds:.3f} s")
+            steps = contender.turn(arguments.turn_seconds)
+            say(f"S={seq} round {number}/{rounds} {contender.name}: {statistics.median(steps):.3f} s "
+                f"({' '.join(f'{seconds:.3f}' for seconds in steps)})")
     facts = {contender.name: contender.end() for contender in running}
     facts["roofline"] = roofline(arguments, seq, facts["lethe"]["median_s"])
     return facts
@@ -182,7 +199,7 @@ def main():
     rows = [row_of(seq, facts) for seq, facts in results.items()]
     ran = next(iter(results.values()))["lethe"]["implementations"]
     implementations = "Lethe ran: " + ", ".join(f"{op} {how}" for op, how in ran.items()) + "\n"
-    threads = f"{arguments.threads} threads; medians of the rounds.\n"
+    threads = f"{arguments.threads} threads; medians of the rounds, turns of at least {arguments.turn_seconds:g} s.\n"
     print("\n" + threads + table(HEADINGS, rows, "  ") + "\n" + table(*details(results), "  ") + "\n" + implementations)
     if arguments.out:
         with arguments.out.open("a") as file:
