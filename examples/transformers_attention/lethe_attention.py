@@ -32,11 +32,12 @@ def attention(module, query, key, value, attention_mask, scaling, dropout=0.0, *
         indices = _visible(attention_mask[:, 0, :, tokens:], module.config.index_topk)
     # The rows of the batch are documents of one packed row.
     starts = torch.arange(0, (batch + 1) * tokens, tokens, dtype=torch.int32)
-    out, _lse = torch.ops.lethe.sparse_attention(
+    out, _lse, _mass = torch.ops.lethe.sparse_attention(
         query.transpose(1, 2).reshape(batch * tokens, heads, width),
         rows[:, :tokens].reshape(batch * tokens, width),
         rows[:, tokens:].reshape(batch * slots, width) if slots else None,
-        indices, module.sinks, starts, module.sliding_window, _ratio(module) if slots else 0, scaling)
+        indices, module.sinks, starts, None, None,  # the model rotates the output back itself
+        module.sliding_window, _ratio(module) if slots else 0, scaling, False)
     return out.view(batch, tokens, heads, width), None
 
 
