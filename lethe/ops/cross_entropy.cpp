@@ -71,7 +71,11 @@ Outputs fused_forward(const at::Tensor& hidden,
   at::Tensor token_loss = at::empty({hidden.size(0)}, hidden.options()),
              lse = at::empty({hidden.size(0)}, hidden.options());
   for_logit_chunks(
-      hidden, widen(head), chunk_tokens, [&](const LogitChunk& chunk, const at::Tensor& logits) {
+      hidden,
+      widen(head),
+      chunk_tokens,
+      fused_matmul_into,
+      [&](const LogitChunk& chunk, const at::Tensor& logits) {
         kernels::cross_entropy_forward({.parallel = aten_pool(),
                                         .rows = chunk.count,
                                         .vocab = logits.size(1),

@@ -47,14 +47,13 @@ Tensors cross_entropy_backward(const BackwardInput& in, int64_t chunk_tokens, bo
   if (in.needed[0]) d_hidden = at::empty(hidden.sizes(), hidden.options());
   if (in.needed[1]) d_head = at::zeros(head.sizes(), head.options());
   const auto to_gradient = fused ? fused_logits_gradient : logits_gradient;
-  for_logit_chunks(hidden, head, chunk_tokens, [&](const LogitChunk& chunk, at::Tensor& logits) {
-    to_gradient(logits, chunk.of(lse), chunk.of(labels), in.grads[0]);
-    if (in.needed[0]) {
-      at::Tensor rows = chunk.of(d_hidden);
-      at::mm_out(rows, logits, head);
-    }
-    if (in.needed[1]) d_head.addmm_(logits.t(), chunk.of(hidden));
-  });
+  const MatmulInto matmul = fused ? fused_matmul_into : aten_matmul_into;
+  for_logit_chunks(
+      hidden, head, chunk_tokens, matmul, [&](const LogitChunk& chunk, at::Tensor& logits) {
+        to_gradient(logits, chunk.of(lse), chunk.of(labels), in.grads[0]);
+        if (in.needed[0]) matmul(chunk.of(d_hidden), logits, head, /*add=*/false);
+        if (in.needed[1]) matmul(d_head, logits.t(), chunk.of(hidden), /*add=*/true);
+      });
   return {d_hidden, d_head, at::Tensor()};
 }
 

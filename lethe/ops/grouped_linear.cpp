@@ -1,15 +1,25 @@
 #include "lethe/ops/grouped_linear.h"
 
-#include <ATen/ops/bmm.h>
+#include <ATen/ops/empty.h>
 
 #include "lethe/base/error.h"
 #include "lethe/core/describe.h"
 #include "lethe/core/node.h"
 #include "lethe/ops/compute_dtype.h"
+#include "lethe/ops/fused.h"
+#include "lethe/ops/matmul.h"
 #include "lethe/ops/register.h"
 
 namespace lethe::ops {
 namespace {
+
+Fusable fusable("grouped_linear");
+
+// Part g of G of a dimension.
+at::Tensor part(const at::Tensor& t, int64_t dim, int64_t groups, int64_t g) {
+  const int64_t size = t.size(dim) / groups;
+  return t.narrow(dim, g * size, size);
+}
 
 void check(const at::Tensor& o, const at::Tensor& w, int64_t groups) {
   LETHE_CHECK(ConfigError,
@@ -38,7 +48,15 @@ void check(const at::Tensor& o, const at::Tensor& w, int64_t groups) {
 
 at::Tensor forward(const at::Tensor& o, const at::Tensor& w, int64_t groups) {
   check(o, w, groups);
-  return reference::grouped_linear(o, w, groups);
+  if (!fusable.runs(o)) return reference::grouped_linear(o, w, groups);
+  const at::Tensor wide = widen(o), maps = widen(w);
+  const at::Tensor y = at::empty({o.size(0), w.size(0)}, wide.options());
+  for (int64_t g = 0; g < groups; ++g)
+    fused_matmul_into(part(y, 1, groups, g),
+                      part(wide, 1, groups, g),
+                      part(maps, 0, groups, g).t(),
+                      /*add=*/false);
+  return y.to(o.scalar_type());
 }
 
 at::Tensor meta(const at::Tensor& o, const at::Tensor& w, int64_t groups) {
@@ -47,20 +65,21 @@ at::Tensor meta(const at::Tensor& o, const at::Tensor& w, int64_t groups) {
 }
 
 // Per group g: do[g] = dy[g] w[g],  dw[g] = dy[g]^T o[g].
-Tensors backward(const BackwardInput& in, int64_t groups) {
+Tensors backward(const BackwardInput& in, int64_t groups, bool fused) {
   const at::Tensor &o = in.saved[0], &w = in.saved[1];
-  const at::Tensor dy =
-      widen(in.grads[0]).unflatten(1, {groups, w.size(0) / groups}).transpose(0, 1);
+  const at::Tensor dy = widen(in.grads[0]), wide = widen(o), maps = widen(w);
+  const MatmulInto matmul = fused ? fused_matmul_into : aten_matmul_into;
   at::Tensor d_o, dw;
-  if (in.needed[0]) {
-    const at::Tensor maps = widen(w).unflatten(0, {groups, w.size(0) / groups});
-    d_o = at::bmm(dy, maps).transpose(0, 1).flatten(1).to(o.scalar_type());
+  if (in.needed[0]) d_o = at::empty(o.sizes(), wide.options());
+  if (in.needed[1]) dw = at::empty(w.sizes(), maps.options());
+  for (int64_t g = 0; g < groups; ++g) {
+    const at::Tensor d_part = part(dy, 1, groups, g);
+    if (in.needed[0])
+      matmul(part(d_o, 1, groups, g), d_part, part(maps, 0, groups, g), /*add=*/false);
+    if (in.needed[1])
+      matmul(part(dw, 0, groups, g), d_part.t(), part(wide, 1, groups, g), /*add=*/false);
   }
-  if (in.needed[1]) {
-    const at::Tensor by_group = widen(o).unflatten(1, {groups, w.size(1)}).transpose(0, 1);
-    dw = at::bmm(dy.transpose(1, 2), by_group).flatten(0, 1);
-  }
-  return {d_o, dw};
+  return {d_o.defined() ? d_o.to(o.scalar_type()) : d_o, dw};
 }
 
 at::Tensor autograd(const at::Tensor& o, const at::Tensor& w, int64_t groups) {
@@ -69,9 +88,13 @@ at::Tensor autograd(const at::Tensor& o, const at::Tensor& w, int64_t groups) {
     const at::AutoDispatchBelowADInplaceOrView below;
     y = grouped_linear(o, w, groups);
   }
-  record("lethe::grouped_linear", {o, w}, {y}, {o, w}, [groups](const BackwardInput& in) {
-    return backward(in, groups);
-  });
+  record("lethe::grouped_linear",
+         {o, w},
+         {y},
+         {o, w},
+         [groups, fused = fusable.would_run(o)](const BackwardInput& in) {
+           return backward(in, groups, fused);
+         });
   return y;
 }
 

@@ -1,15 +1,17 @@
 #include "lethe/ops/linear.h"
 
-#include <ATen/ops/mm.h>
-
 #include "lethe/base/error.h"
 #include "lethe/core/describe.h"
 #include "lethe/core/node.h"
 #include "lethe/ops/compute_dtype.h"
+#include "lethe/ops/fused.h"
+#include "lethe/ops/matmul.h"
 #include "lethe/ops/register.h"
 
 namespace lethe::ops {
 namespace {
+
+Fusable fusable("linear");
 
 void check(const at::Tensor& x, const at::Tensor& w) {
   LETHE_CHECK(ShapeError,
@@ -30,25 +32,37 @@ void check(const at::Tensor& x, const at::Tensor& w) {
       dtype_text(w));
 }
 
+std::vector<int64_t> output_sizes(const at::Tensor& x, const at::Tensor& w) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = w.size(0);
+  return sizes;
+}
+
+// x or its gradient as a matrix, in the computing type.
+at::Tensor rows_of(const at::Tensor& x, int64_t width) {
+  return widen(x).reshape({x.numel() / width, width});
+}
+
 at::Tensor forward(const at::Tensor& x, const at::Tensor& w) {
   check(x, w);
-  return reference::linear(x, w);
+  if (!fusable.runs(x)) return reference::linear(x, w);
+  return fused_matmul(rows_of(x, w.size(1)), widen(w).t())
+      .reshape(output_sizes(x, w))
+      .to(x.scalar_type());
 }
 
 at::Tensor meta(const at::Tensor& x, const at::Tensor& w) {
   check(x, w);
-  std::vector<int64_t> shape = x.sizes().vec();
-  shape.back() = w.size(0);
-  return at::empty(shape, x.options());
+  return at::empty(output_sizes(x, w), x.options());
 }
 
-Tensors backward(const BackwardInput& in) {
+Tensors backward(const BackwardInput& in, bool fused) {
   const at::Tensor &x = in.saved[0], &w = in.saved[1];
-  const int64_t rows = x.numel() / w.size(1);
-  const at::Tensor dy = widen(in.grads[0]).reshape({rows, w.size(0)});
+  const at::Tensor dy = rows_of(in.grads[0], w.size(0));
+  const auto matmul = fused ? fused_matmul : aten_matmul;
   at::Tensor dx, dw;
-  if (in.needed[0]) dx = at::mm(dy, widen(w)).reshape(x.sizes()).to(x.scalar_type());
-  if (in.needed[1]) dw = at::mm(dy.t(), widen(x).reshape({rows, w.size(1)}));
+  if (in.needed[0]) dx = matmul(dy, widen(w)).reshape(x.sizes()).to(x.scalar_type());
+  if (in.needed[1]) dw = matmul(dy.t(), rows_of(x, w.size(1)));
   return {dx, dw};
 }
 
@@ -58,7 +72,11 @@ at::Tensor autograd(const at::Tensor& x, const at::Tensor& w) {
     const at::AutoDispatchBelowADInplaceOrView below;
     y = linear(x, w);
   }
-  record("lethe::linear", {x, w}, {y}, {x, w}, backward);
+  record("lethe::linear",
+         {x, w},
+         {y},
+         {x, w},
+         [fused = fusable.would_run(x)](const BackwardInput& in) { return backward(in, fused); });
   return y;
 }
 

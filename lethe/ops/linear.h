@@ -11,8 +11,8 @@ namespace lethe::ops {
 ///    float32 (float64 for float64)
 /// Returns y [..., out], dtype of x, contiguous. Differentiable in both (dx = dy w, dw = dy^T x,
 /// dx in the dtype of x, dw unrounded in float32 or float64); double backward: error. Throws
-/// ShapeError, DtypeError. Deterministic for a fixed thread count. Source: model spec 0.2 (W x), 2
-/// (no linear layer has a bias).
+/// ShapeError, DtypeError. Deterministic; bits of the kernel do not depend on the thread count,
+/// those of the reference do. Source: model spec 0.2 (W x), 2 (no linear layer has a bias).
 at::Tensor linear(const at::Tensor& x, const at::Tensor& w);
 
 namespace reference {

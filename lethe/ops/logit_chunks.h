@@ -4,7 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
+
+
+#include "lethe/ops/matmul.h"
 
 // Inside lethe/ops only: the logits of some tokens at a time.
 namespace lethe::ops {
@@ -16,12 +18,13 @@ struct LogitChunk {
   [[nodiscard]] at::Tensor of(const at::Tensor& t) const { return t.narrow(0, begin, count); }
 };
 
-/// f(chunk, hidden[chunk] head^T) for each chunk of the tokens in order; the one buffer of logits
-/// is f's to overwrite.
+/// f(chunk, hidden[chunk] head^T), multiplied by `matmul`, for each chunk of the tokens in order;
+/// the one buffer of logits is f's to overwrite.
 template <class F>
 void for_logit_chunks(const at::Tensor& hidden,
                       const at::Tensor& head,
                       int64_t chunk_tokens,
+                      MatmulInto matmul,
                       F&& f) {
   const int64_t tokens = hidden.size(0);
   const at::Tensor buffer =
@@ -29,7 +32,7 @@ void for_logit_chunks(const at::Tensor& hidden,
   for (int64_t begin = 0; begin < tokens; begin += chunk_tokens) {
     const LogitChunk chunk{begin, std::min(chunk_tokens, tokens - begin)};
     at::Tensor logits = buffer.narrow(0, 0, chunk.count);
-    at::mm_out(logits, chunk.of(hidden), head.t());
+    matmul(logits, chunk.of(hidden), head.t(), /*add=*/false);
     f(chunk, logits);
   }
 }

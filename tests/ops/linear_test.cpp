@@ -4,6 +4,7 @@
 #include "support/op_checks.h"
 #include <gtest/gtest.h>
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/randn.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -77,6 +78,42 @@ TEST(Linear, Bfloat16IsComputedInFloat32AndCastOnce) {
   const at::Tensor want = ops::linear(x.to(at::kFloat), w.to(at::kFloat)).to(at::kBFloat16);
   test::expect_bitwise(ops::linear(x, w), want, "bf16");
   test::expect_bitwise(ops::linear(x, w.to(at::kFloat)), want, "bf16 with float32 weight");
+}
+
+// Views that need no copy, that need one, and rows of size one, whose strides mean nothing.
+TEST(Linear, TheKernelReadsAnyStridesToTheSameBits) {
+  const at::Tensor w = at::randn({6, 4}), x = at::randn({5, 12});
+  const auto expect_same = [&](const at::Tensor& x_view, const at::Tensor& w_view) {
+    const at::Tensor alone = x_view.narrow(1, 0, 4);
+    test::expect_bitwise(
+        ops::linear(alone, w_view), ops::linear(alone.contiguous(), w_view.contiguous()), "linear");
+    test::expect_bitwise(ops::grouped_linear(x_view, w_view, 3),
+                         ops::grouped_linear(x_view.contiguous(), w_view.contiguous(), 3),
+                         "grouped_linear");
+  };
+  expect_same(x, w);
+  expect_same(x.t().contiguous().t(), w.t().contiguous().t());
+  expect_same(at::randn({5, 12, 2}).select(2, 1), at::randn({6, 4, 2}).select(2, 1));
+  expect_same(at::randn({12, 1}).t(), w);
+  expect_same(at::randn({1, 12}).expand({5, 12}), w);
+  expect_same(at::randn({5, 1}).expand({5, 12}), at::randn({6, 1}).expand({6, 4}));
+}
+
+TEST(Linear, BitsDoNotDependOnTheNumberOfThreads) {
+  const Tensors in = {at::randn({300, 96}).requires_grad_(), at::randn({48, 32}).requires_grad_()};
+  const auto outputs = [&] {
+    const at::Tensor y = ops::grouped_linear(in[0], in[1], 3), z = ops::linear(y, in[1].t());
+    Tensors out = torch::autograd::grad({(z * z).sum()}, in);
+    out.push_back(z);
+    return out;
+  };
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const Tensors one = outputs();
+  at::set_num_threads(threads > 1 ? threads : 2);
+  const Tensors more = outputs();
+  at::set_num_threads(threads);
+  for (size_t i = 0; i < one.size(); ++i) test::expect_bitwise(more[i], one[i], "output");
 }
 
 TEST(Linear, WrongArgumentsAreRefused) {

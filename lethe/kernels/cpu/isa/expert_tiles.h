@@ -1,8 +1,10 @@
 #pragma once
 
 #include "lethe/kernels/cpu/experts.h"
+#include "lethe/kernels/cpu/isa/panels.h"
 #include "lethe/kernels/cpu/isa/product.h"
 #include "lethe/kernels/cpu/isa/rows.h"
+#include "lethe/kernels/cpu/isa/slices.h"
 #include "lethe/kernels/cpu/isa/transpose.h"
 
 // Inside cpu/isa/ only: what forward and backward of the experts share. Rows are sorted by expert
@@ -23,10 +25,6 @@ template <class F>
 LETHE_INLINE void for_chunks(int64_t inner, F&& f) {
   for (int64_t i = 0; i < inner; i += kChunk) f(i, inner - i < kChunk ? inner - i : kChunk);
 }
-
-/// Columns that one task of the second phase owns: about, and at most.
-inline constexpr int64_t kSlice = 96;
-inline constexpr int64_t kMostSlice = 2 * kSlice;
 
 struct ExpertTile {
   int64_t expert, begin, rows;
@@ -85,23 +83,6 @@ LETHE_INLINE WeightMatrix matrix_of(const ExpertMatrices& all,
           width};
 }
 
-/// Columns of an output shared out to tasks: whole units, about kSlice wide, and as many tasks as
-/// keep all threads busy. unit <= kSlice.
-struct Slices {
-  int64_t width, unit, units, count;
-
-  Slices(int64_t columns, int64_t columns_per_unit, int threads)
-      : width(columns), unit(columns_per_unit), units((columns + unit - 1) / unit) {
-    count = round_up((columns + kSlice - 1) / kSlice, threads);
-    if (count > units) count = units;
-  }
-
-  [[nodiscard]] int64_t begin(int64_t i) const {
-    const int64_t at = i * units / count * unit;
-    return at < width ? at : width;
-  }
-};
-
 /// Columns [begin, begin + columns) of a matrix of `width` columns.
 template <class Float>
 struct Columns {
@@ -110,21 +91,6 @@ struct Columns {
 
   LETHE_INLINE Float* row(int64_t i) const { return data + i * width + begin; }
 };
-
-inline void gather_lanes(const float* const (&rows)[kLanes], int64_t columns, float* out) {
-  for_vectors(columns, [&](int64_t i, int64_t count) {
-    Vec v[kLanes];
-#pragma GCC unroll 16
-    for (int t = 0; t < kLanes; ++t) v[t] = rows[t] == nullptr ? Vec{} : get(rows[t] + i, count);
-    transpose_registers(v);
-    if (count == kLanes) {
-#pragma GCC unroll 16
-      for (int j = 0; j < kLanes; ++j) store(out + (i + j) * kTileColumns, v[j]);
-    } else {
-      for (int64_t j = 0; j < count; ++j) store(out + (i + j) * kTileColumns, v[j]);
-    }
-  });
-}
 
 /// Columns of the tile's rows as panels: out [panel][columns][kTileColumns], 0 where no row is. Row
 /// r of the tile is row row_of(r) of the matrix.

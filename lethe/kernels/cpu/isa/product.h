@@ -144,6 +144,19 @@ LETHE_INLINE void store_sums(const Vec (&sum)[Rows][kTileVecs], float* c, int64_
     }
 }
 
+/// The first `columns` columns of the tile, c = sum or c += sum.
+template <int Rows>
+LETHE_INLINE void store_columns(
+    const Vec (&sum)[Rows][kTileVecs], float* c, int64_t c_row, int64_t columns, bool add) {
+  if (columns >= kTileColumns)
+    return add ? store_sums<Rows, true>(sum, c, c_row) : store_sums<Rows, false>(sum, c, c_row);
+  float part[Rows * kTileColumns];
+  store_sums<Rows, false>(sum, part, kTileColumns);
+  for (int64_t i = 0; i < Rows; ++i)
+    for (int64_t j = 0; j < columns; ++j)
+      c[i * c_row + j] = part[i * kTileColumns + j] + (add ? c[i * c_row + j] : 0);
+}
+
 /// sum += one group of rows that lie apart.
 template <int Rows>
 LETHE_INLINE void sum_rows(int64_t depth,

@@ -34,14 +34,7 @@ inline void sum_tokens_tile(const TokenSums& a, int64_t rows, int64_t row, int64
     tile_sums<Rows, kTileVecs>(
         count, left + t * a.rows, kTileColumns, 1, right + t * kTileColumns, kTileColumns, sum);
   }
-  if (column + kTileColumns <= a.columns)
-    return a.add ? store_sums<Rows, true>(sum, c, a.c_row)
-                 : store_sums<Rows, false>(sum, c, a.c_row);
-  float part[Rows * kTileColumns];
-  store_sums<Rows, false>(sum, part, kTileColumns);
-  for (int64_t i = 0; i < Rows; ++i)
-    for (int64_t j = 0; j < a.columns - column; ++j)
-      c[i * a.c_row + j] = part[i * kTileColumns + j] + (a.add ? c[i * a.c_row + j] : 0);
+  store_columns<Rows>(sum, c, a.c_row, a.columns - column, a.add);
 }
 
 inline void sum_tokens(const TokenSums& a) {
