@@ -8,14 +8,40 @@
 #include <ATen/ops/exp.h>
 #include <ATen/ops/ones.h>
 
+#include "lethe/core/byte_accounting.h"
+#include "lethe/core/live_blocks.h"
 #include "lethe/recompute/layer_tape.h"
 #include "lethe/recompute/recompute.h"
+#include "lethe/recompute/region_trace.h"
 
 namespace {
 
 void save_one_tensor(benchmark::State& state) {
   const at::Tensor x = at::ones({4}).requires_grad_();
   for (auto _ : state) benchmark::DoNotOptimize(x.exp());
+}
+
+// What looking adds to an operator: in a region while a trace lives, and while blocks are watched.
+void operator_in_region(benchmark::State& state) {
+  lethe::Tape tape;
+  const lethe::TapeScope scope(tape);
+  const at::Tensor x = at::ones({4});
+  static_cast<void>(tape.run({.name = "part"},
+                             [&](const lethe::Tensors& in) {
+                               for (auto _ : state) benchmark::DoNotOptimize(x.exp());
+                               return in;
+                             },
+                             {x}));
+}
+
+void operator_traced(benchmark::State& state) {
+  const lethe::RegionTrace trace;
+  operator_in_region(state);
+}
+
+void operator_watched(benchmark::State& state) {
+  const lethe::BlockWatch watch;
+  operator_in_region(state);
 }
 
 void without_scope(benchmark::State& state) {
@@ -51,7 +77,16 @@ BENCHMARK(without_scope);
 BENCHMARK(in_scope);
 BENCHMARK(node_called);
 BENCHMARK(node_on_inactive_tape);
+BENCHMARK(operator_in_region);
+BENCHMARK(operator_traced);
+BENCHMARK(operator_watched);
 
 }  // namespace
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  lethe::install_byte_accounting();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

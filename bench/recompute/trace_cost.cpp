@@ -2,6 +2,7 @@
 // without, alternating (issue figure: under 1 %).
 //   build-bench/bin/bench_trace --config bench/peers/model.json [--seq 1024] [--rounds 11]
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 
@@ -39,34 +40,53 @@ Options parse(int argc, char** argv) {
   return o;
 }
 
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// One step with everything on, each its own trace: seconds of the step, and of the writing after
+// it.
+std::pair<double, double> watched_step(ModelStep& step,
+                                       const lethe::RecomputePlan& plan,
+                                       const std::string& out) {
+  lethe::RecomputeTrace trace(
+      out, lethe::PlanSubject::of(step.config()), plan, {.first_step = 1, .num_steps = 1});
+  trace.begin_step(1);
+  const double seconds = step.step(nullptr, plan, &trace);
+  const auto start = std::chrono::steady_clock::now();
+  trace.end_step(step.regions());
+  return {seconds, seconds_since(start)};
+}
+
 void run(const Options& o) {
   ModelStep step(o.model);
   const lethe::RecomputePlan plan = lethe::bench::plan_of(o.recompute, step.config(), false);
   fs::create_directories(o.out);
-  lethe::RecomputeTrace trace(o.out,
-                              lethe::PlanSubject::of(step.config()),
-                              plan,
-                              {.first_step = 1, .num_steps = o.rounds + 1});
-  std::vector<double> ratios, plain;
+  std::vector<double> ratios, plain, written;
   for (int64_t round = 0; round <= o.rounds; ++round) {
-    const double off = step.step(nullptr, plan);
-    trace.begin_step(round + 1);
-    const double on = step.step(nullptr, plan, &trace);
-    trace.end_step(step.regions());
+    // Each is the first of a pair in every other round: what one leaves behind meets both.
+    double off = round % 2 == 0 ? step.step(nullptr, plan) : 0;
+    const auto [on, writing] = watched_step(step, plan, o.out);
+    if (round % 2 == 1) off = step.step(nullptr, plan);
     if (round == 0) continue;
     plain.push_back(off);
     ratios.push_back(on / off);
+    written.push_back(writing);
   }
+  std::sort(ratios.begin(), ratios.end());
+  const auto quartile = [&](size_t i) { return ratios[i * (ratios.size() - 1) / 4]; };
   std::cout << fmt::format(
-      "S={}, {}: {:.3f} s a step, {:.4f} of it with everything on (median of {} pairs, {:.4f} to "
-      "{:.4f})\n",
+      "S={}, {}: {:.3f} s a step, {:.4f} of it with everything on (median of {} pairs, half of "
+      "them "
+      "{:.4f} to {:.4f}), {:.1f} ms more to write the step's files\n",
       o.model.seq,
       o.recompute,
       lethe::bench::median(plain),
       lethe::bench::median(ratios),
       o.rounds,
-      *std::min_element(ratios.begin(), ratios.end()),
-      *std::max_element(ratios.begin(), ratios.end()));
+      quartile(1),
+      quartile(3),
+      lethe::bench::median(written) * 1e3);
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "lethe/core/live_blocks.h"
 
+#include <array>
 #include <atomic>
 
 #include <ATen/record_function.h>
+#include <c10/util/SmallVector.h>
 
 #include "lethe/base/error.h"
 #include "lethe/base/text_numbers.h"
@@ -20,6 +22,27 @@ TextNumbers& texts() {
 
 std::atomic<bool> watching{false};
 thread_local BlockLabels thread_labels;
+
+// What a tensor shows of its block. A step shows the same few again and again: texts are made once.
+struct Shown {
+  c10::SmallVector<int64_t, 5> sizes;
+  at::ScalarType type = at::ScalarType::Undefined;
+  uint32_t shape = 0, dtype = 0;  // their labels
+};
+
+const Shown& shown(const at::Tensor& tensor) {
+  static thread_local std::array<Shown, 256> recent;
+  const at::IntArrayRef sizes = tensor.sizes();
+  size_t hash = static_cast<size_t>(tensor.scalar_type());
+  for (const int64_t size : sizes) hash = hash * 31 + static_cast<size_t>(size);
+  Shown& at = recent[hash % recent.size()];
+  if (at.type != tensor.scalar_type() || at::IntArrayRef(at.sizes) != sizes)
+    at = {{sizes.begin(), sizes.end()},
+          tensor.scalar_type(),
+          texts().number_of(shape_text(tensor)),
+          texts().number_of(dtype_text(tensor))};
+  return at;
+}
 
 void show(const c10::IValue& value) {
   if (value.isTensor()) {
@@ -93,8 +116,10 @@ void ProducerTag::set_node(std::string_view node) {
 
 void describe_block(const at::Tensor& tensor) {
   if (!watching.load(std::memory_order_relaxed)) return;
-  if (CountedBlock* const block = nameless_block(tensor))
-    set_shape(*block, texts().number_of(shape_text(tensor)), texts().number_of(dtype_text(tensor)));
+  CountedBlock* const block = nameless_block(tensor);
+  if (block == nullptr) return;
+  const Shown& labels = shown(tensor);
+  set_shape(*block, labels.shape, labels.dtype);
 }
 
 }  // namespace lethe

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
@@ -9,7 +10,8 @@ namespace lethe {
 namespace {
 
 thread_local NoteOperators* innermost = nullptr;
-thread_local int depth = 0;  // operators of this thread that run
+thread_local int depth = 0;  // operators of this thread that run, among those seen
+thread_local bool listens = false;
 
 TextNumbers& names() {
   static auto* const instance = new TextNumbers;  // never destroyed: threads may outlive main
@@ -20,37 +22,52 @@ std::string name_at(const Operators& operators, size_t position) {
   return position < operators.size() ? names().text_of(operators[position]) : "none any more";
 }
 
+// The name's number. Names of registered operators stay where they are, so that their address
+// finds the number without a lock; others may share an address, hence the comparison.
+uint32_t number_of(const char* name) {
+  struct Known {
+    std::string text;
+    uint32_t number = 0;
+  };
+
+  static thread_local std::array<Known, 256> known;
+  Known& at = known[(reinterpret_cast<uintptr_t>(name) >> 4) % known.size()];
+  if (at.number == 0 || at.text != name) at = {name, names().number_of(name)};
+  return at.number;
+}
+
 }  // namespace
 
 NoteOperators::NoteOperators(Operators* to) : to_(to), outer_(innermost), depth_(depth) {
+  if (to != nullptr && !listens) {
+    callback_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(begin, end).scopes({at::RecordScope::FUNCTION}));
+    listens = true;
+  }
   innermost = this;
 }
 
 NoteOperators::~NoteOperators() {
   innermost = outer_;
+  if (callback_ == at::INVALID_CALLBACK_HANDLE) return;
+  at::removeCallback(callback_);
+  listens = false;
 }
 
-std::unique_ptr<at::ObserverContext> OperatorWatch::begin(const at::RecordFunction& call) {
+std::unique_ptr<at::ObserverContext> NoteOperators::begin(const at::RecordFunction& call) {
   const int outside = depth++;
+  // LibTorch hands callbacks on to threads that it starts: those have no guard.
   const bool noted = innermost != nullptr && innermost->to_ != nullptr;
   if (!noted || outside != innermost->depth_) return nullptr;
-  const uint32_t name = names().number_of(call.name());
+  const uint32_t name = number_of(call.name());
   for (const NoteOperators* notes = innermost; notes != nullptr && notes->to_ != nullptr;
        notes = notes->outer_)
     notes->to_->push_back(name);
   return nullptr;
 }
 
-void OperatorWatch::end(const at::RecordFunction&, at::ObserverContext*) {
+void NoteOperators::end(const at::RecordFunction&, at::ObserverContext*) {
   --depth;
-}
-
-OperatorWatch::OperatorWatch()
-    : callback_(at::addGlobalCallback(
-          at::RecordFunctionCallback(begin, end).scopes({at::RecordScope::FUNCTION}))) {}
-
-OperatorWatch::~OperatorWatch() {
-  at::removeCallback(callback_);
 }
 
 std::string operator_difference(const Operators& forward, const Operators& replay, bool complete) {

@@ -15,7 +15,7 @@ using Operators = std::vector<uint32_t>;
 
 /// While it lives, operators that this thread calls are noted in `to` and in the lists of the
 /// guards around it, not those that these call themselves; with nullptr none: what only forward
-/// does.
+/// does. Operators outside of all guards cost nothing.
 class [[nodiscard]] NoteOperators final {
  public:
   explicit NoteOperators(Operators* to);
@@ -24,25 +24,13 @@ class [[nodiscard]] NoteOperators final {
   NoteOperators& operator=(const NoteOperators&) = delete;
 
  private:
-  friend class OperatorWatch;
-  Operators* to_;
-  NoteOperators* outer_;
-  int depth_;
-};
-
-/// Without one, nothing is noted. At most one lives (RegionTrace).
-class [[nodiscard]] OperatorWatch final {
- public:
-  OperatorWatch();
-  ~OperatorWatch();
-  OperatorWatch(const OperatorWatch&) = delete;
-  OperatorWatch& operator=(const OperatorWatch&) = delete;
-
- private:
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call);
   static void end(const at::RecordFunction& call, at::ObserverContext* context);
 
-  at::CallbackHandle callback_;
+  Operators* to_;
+  NoteOperators* outer_;
+  int depth_;
+  at::CallbackHandle callback_ = at::INVALID_CALLBACK_HANDLE;  // of the outermost that notes
 };
 
 /// "operators differ from position 3 on: aten::mul in forward, aten::add in the replay"; empty

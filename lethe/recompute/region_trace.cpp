@@ -7,7 +7,6 @@
 
 #include "lethe/base/error.h"
 #include "lethe/core/byte_accounting.h"
-#include "lethe/recompute/operator_log_impl.h"
 #include "lethe/recompute/region_impl.h"
 #include "lethe/recompute/region_trace_impl.h"
 
@@ -91,7 +90,6 @@ RegionTrace::RegionTrace(size_t most_events) {
   to.most = most_events;
   to.dropped = 0;
   tracing = true;
-  operators_ = std::make_unique<OperatorWatch>();
 }
 
 RegionTrace::~RegionTrace() {

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -10,8 +9,6 @@
 
 // What the regions of a process do, moment by moment (spec 3 7.3). Off by default: a branch each.
 namespace lethe {
-
-class OperatorWatch;
 
 /// While it lives, regions of all tapes and threads note what happens to them, and the names of the
 /// operators that they call: where a replay differs, its error says from which operator on. One at
@@ -30,9 +27,6 @@ class [[nodiscard]] RegionTrace final {
 
   /// Events that found no room, since the beginning.
   [[nodiscard]] int64_t dropped() const;
-
- private:
-  std::unique_ptr<OperatorWatch> operators_;
 };
 
 /// Notes that something has happened. Nothing without a trace.
