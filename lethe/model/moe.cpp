@@ -55,8 +55,10 @@ at::Tensor Moe::choose(LayerState& state, const at::Tensor& x) const {
   // it, as forward's is no choice yet where the operator saves it.
   const bool again = !hash_ && in_replay();
   at::Tensor chosen, given;
-  if (again) chosen = recorded([]() -> Tensors { return {}; })[0];
-  if (again) off_record([&] { given = chosen.clone(); });
+  if (again) {
+    chosen = recorded([]() -> Tensors { return {}; })[0];
+    off_record([&] { given = chosen.clone(); });
+  }
   if (hash_) given = ops::gate_lookup(state.batch().ids, table_);
   const auto gate = [this, given](const Tensors& in) -> Tensors {
     const std::optional<at::Tensor> bias = hash_ ? std::nullopt : std::optional(bias_);
