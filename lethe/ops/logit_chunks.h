@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
-
 #include "lethe/ops/matmul.h"
 
 // Inside lethe/ops only: the logits of some tokens at a time.

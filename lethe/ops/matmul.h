@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-// Inside lethe/ops only: plain products of float32 matrices, by ATen or by the kernel
+// Inside lethe/ops only: plain products of matrices, by ATen or by the kernel
 // (lethe/kernels/cpu/matmul.h).
 namespace lethe::ops {
 

@@ -7,7 +7,7 @@
 #include <ATen/record_function.h>
 
 // Which operators a region called, so that a replay that differs can say where (spec 3 1.10, E4).
-// Noted while a trace lives.
+// Regions note them while a trace lives.
 namespace lethe {
 
 /// Names of operators in the order of their calls, by number.
@@ -15,7 +15,7 @@ using Operators = std::vector<uint32_t>;
 
 /// While it lives, operators that this thread calls are noted in `to` and in the lists of the
 /// guards around it, not those that these call themselves; with nullptr none: what only forward
-/// does. Operators outside of all guards cost nothing.
+/// does. Operators that a thread calls outside of all guards cost it nothing.
 class [[nodiscard]] NoteOperators final {
  public:
   explicit NoteOperators(Operators* to);

@@ -272,7 +272,8 @@ Tensors Region::replay_inputs(Scope& scope) {
 }
 
 Tensors Region::call_again(const Tensors& inputs, Scope& scope) {
-  const NoteOperators notes(operators_.empty() ? nullptr : &scope.operators);
+  const bool compares = is_tracing() && !operators_.empty();
+  const NoteOperators notes(compares ? &scope.operators : nullptr);
   const auto fn = fn_;
   Tensors out = (*fn)(inputs);
   scope.returned = true;

@@ -53,6 +53,30 @@ TEST_F(LiveBlocksTest, BlocksAndOlderOnesAreTheLiveBytesOfEachCategory) {
   EXPECT_EQ(sum(watch.live().blocks), 7);
 }
 
+// Texts are kept for shapes that come again: of these pairs each could be taken for the other.
+TEST_F(LiveBlocksTest, ShapesAndTypesAreToldApart) {
+  const BlockWatch watch;
+  const ProducerTag tag("L0", "pairs");
+  std::vector<at::Tensor> held;
+  std::vector<std::string> want;
+  const auto make = [&](at::IntArrayRef sizes, at::ScalarType type, const char* text) {
+    held.push_back(at::empty(sizes, type));
+    want.emplace_back(text);
+  };
+  for (int round = 0; round < 2; ++round) {
+    make({1, 32}, at::kFloat, "[1,32] float32");
+    make({2, 1}, at::kFloat, "[2,1] float32");
+    make({6}, at::kFloat, "[6] float32");
+    make({262}, at::kFloat, "[262] float32");
+    make({100}, at::kFloat, "[100] float32");
+    make({69}, at::kDouble, "[69] float64");
+  }
+  std::vector<std::string> got;
+  for (const LiveBlock& block : made_by(watch, "pairs"))
+    got.push_back(block.shape + " " + block.dtype);
+  EXPECT_EQ(got, want);
+}
+
 TEST_F(LiveBlocksTest, ABlockKnowsWhoMadeItAndWhatItShows) {
   const BlockWatch watch;
   at::Tensor q, k, loss;

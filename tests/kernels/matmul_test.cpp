@@ -111,23 +111,30 @@ TEST(MatmulKernel, EqualsTheDefinitionAcrossBlocks) {
   });
 }
 
-TEST(MatmulKernel, NothingIsWrittenWithoutRowsOrColumns) {
-  expect_products({0, 3, 4});
-  expect_products({3, 0, 4});
+TEST(MatmulKernel, WithoutRowsOrColumnsNothingIsTouched) {
+  test::for_each_isa([](Isa isa) {
+    SCOPED_TRACE(isa_name(isa));
+    expect_products({0, 3, 4});
+    expect_products({3, 0, 4});
+  });
 }
 
 TEST(MatmulKernel, BitsDoNotDependOnTheNumberOfThreads) {
   test::for_each_isa([](Isa isa) {
     SCOPED_TRACE(isa_name(isa));
-    for (const Sizes& sizes : {Sizes{211, 67, 300}, Sizes{5, 300, 40}, Sizes{1, 16, 16}})
-      for (const Lie lie : {Lie::Rows, Lie::Columns}) {
-        const Operands operands(sizes, lie, lie);
-        const std::vector<float> one = product(operands, true, 1);
-        for (const int threads : {2, 3, 7}) {
-          const std::vector<float> more = product(operands, true, threads);
-          EXPECT_EQ(std::memcmp(one.data(), more.data(), one.size() * sizeof(float)), 0) << threads;
+    // The second: blocks of columns and of depth, whose panels follow each other in one buffer.
+    for (const Sizes& sizes :
+         {Sizes{211, 67, 300}, Sizes{31, 1041, 1030}, Sizes{5, 300, 40}, Sizes{1, 16, 16}})
+      for (const Lie lie : {Lie::Rows, Lie::Columns})
+        for (const bool add : {false, true}) {
+          const Operands operands(sizes, lie, lie);
+          const std::vector<float> one = product(operands, add, 1);
+          for (const int threads : {2, 3, 7}) {
+            const std::vector<float> more = product(operands, add, threads);
+            EXPECT_EQ(std::memcmp(one.data(), more.data(), one.size() * sizeof(float)), 0)
+                << threads;
+          }
         }
-      }
   });
 }
 

@@ -10,6 +10,7 @@
 
 #include "lethe/base/error.h"
 #include "lethe/ops/grouped_linear.h"
+#include "lethe/ops/implementation.h"
 
 namespace lethe {
 namespace {
@@ -80,16 +81,39 @@ TEST(Linear, Bfloat16IsComputedInFloat32AndCastOnce) {
   test::expect_bitwise(ops::linear(x, w.to(at::kFloat)), want, "bf16 with float32 weight");
 }
 
+// y, dx and dw for a gradient of y that lies transposed in memory.
+template <class F>
+Tensors with_gradients(F&& f, const at::Tensor& x, const at::Tensor& w) {
+  const at::Tensor x_leaf = x.detach().requires_grad_(), w_leaf = w.detach().requires_grad_();
+  const at::Tensor y = f(x_leaf, w_leaf);
+  Tensors out = torch::autograd::grad({(y.t().exp()).sum()}, {x_leaf, w_leaf});
+  out.push_back(y);
+  return out;
+}
+
+void expect_kernel_ran(const std::string& op) {
+  EXPECT_EQ(ops::implementations_that_ran()[op].rfind("fused (", 0), 0U) << op;
+}
+
 // Views that need no copy, that need one, and rows of size one, whose strides mean nothing.
 TEST(Linear, TheKernelReadsAnyStridesToTheSameBits) {
+  ops::reset_implementations_that_ran();
   const at::Tensor w = at::randn({6, 4}), x = at::randn({5, 12});
+  const auto grouped_by_three = [](const at::Tensor& a, const at::Tensor& b) {
+    return ops::grouped_linear(a, b, 3);
+  };
   const auto expect_same = [&](const at::Tensor& x_view, const at::Tensor& w_view) {
     const at::Tensor alone = x_view.narrow(1, 0, 4);
-    test::expect_bitwise(
-        ops::linear(alone, w_view), ops::linear(alone.contiguous(), w_view.contiguous()), "linear");
-    test::expect_bitwise(ops::grouped_linear(x_view, w_view, 3),
-                         ops::grouped_linear(x_view.contiguous(), w_view.contiguous(), 3),
-                         "grouped_linear");
+    const Tensors linear_view = with_gradients(ops::linear, alone, w_view),
+                  linear_copy =
+                      with_gradients(ops::linear, alone.contiguous(), w_view.contiguous()),
+                  grouped_view = with_gradients(grouped_by_three, x_view, w_view),
+                  grouped_copy =
+                      with_gradients(grouped_by_three, x_view.contiguous(), w_view.contiguous());
+    for (size_t i = 0; i < linear_view.size(); ++i) {
+      test::expect_bitwise(linear_view[i], linear_copy[i], "linear");
+      test::expect_bitwise(grouped_view[i], grouped_copy[i], "grouped_linear");
+    }
   };
   expect_same(x, w);
   expect_same(x.t().contiguous().t(), w.t().contiguous().t());
@@ -97,6 +121,23 @@ TEST(Linear, TheKernelReadsAnyStridesToTheSameBits) {
   expect_same(at::randn({12, 1}).t(), w);
   expect_same(at::randn({1, 12}).expand({5, 12}), w);
   expect_same(at::randn({5, 1}).expand({5, 12}), at::randn({6, 1}).expand({6, 4}));
+  expect_kernel_ran("linear");
+  expect_kernel_ran("grouped_linear");
+}
+
+// The gradient of x in its dtype, that of w unrounded.
+TEST(Linear, Bfloat16GradientsAreThoseOfTheWidenedOperands) {
+  const at::Tensor x = at::randn({5, 64}).to(at::kBFloat16),
+                   w = at::randn({8, 64}).to(at::kBFloat16);
+  const at::Tensor d_y = at::randn({5, 8}).to(at::kBFloat16);
+  const auto gradients = [&](at::ScalarType dtype) {
+    const at::Tensor x_leaf = x.to(dtype).detach().requires_grad_(),
+                     w_leaf = w.to(at::kFloat).detach().requires_grad_();
+    return torch::autograd::grad({ops::linear(x_leaf, w_leaf)}, {x_leaf, w_leaf}, {d_y.to(dtype)});
+  };
+  const Tensors narrow = gradients(at::kBFloat16), wide = gradients(at::kFloat);
+  test::expect_bitwise(narrow[0], wide[0].to(at::kBFloat16), "dx");
+  test::expect_bitwise(narrow[1], wide[1], "dw");
 }
 
 TEST(Linear, BitsDoNotDependOnTheNumberOfThreads) {
@@ -113,6 +154,7 @@ TEST(Linear, BitsDoNotDependOnTheNumberOfThreads) {
   at::set_num_threads(threads > 1 ? threads : 2);
   const Tensors more = outputs();
   at::set_num_threads(threads);
+  expect_kernel_ran("linear");
   for (size_t i = 0; i < one.size(); ++i) test::expect_bitwise(more[i], one[i], "output");
 }
 

@@ -11,6 +11,7 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/tanh.h>
+#include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -344,6 +345,47 @@ TEST(RecomputeErrors, WhileTracingAReplayThatDiffersSaysFromWhichOperatorOn) {
   expect_mismatch(
       [](const at::Tensor& t, int call) { return Tensors{call == 1 ? t.exp().exp() : t.exp()}; },
       {"position 1 on: aten::exp in forward, none any more in the replay"});
+}
+
+// Operators of nested regions were noted in forward, and would be missing from the replay.
+TEST(RecomputeErrors, AfterTheTraceOperatorsAreNotCompared) {
+  Tape tape;
+  at::Tensor loss;
+  {
+    const RegionTrace trace;
+    loss = loss_of(
+        tape,
+        [](const at::Tensor& t, int call) {
+          const RegionFn exp = [](const Tensors& in) { return Tensors{in[0].exp()}; };
+          const at::Tensor y = run_region("inner", exp, {t})[0].neg();
+          return Tensors{call == 1 ? y : y.narrow(0, 0, 2)};
+        },
+        random_leaf({4, 6}));
+  }
+  std::string error;
+  try {
+    loss.backward();
+  } catch (const RecomputeError& e) {
+    error = e.what();
+  }
+  EXPECT_NE(error.find("L2.mb1.part [E4]"), std::string::npos) << error;
+  EXPECT_EQ(error.find("operators differ"), std::string::npos) << error;
+}
+
+TEST(RecomputeErrors, OnlyAThreadInsideARegionListensToOperators) {
+  const RegionTrace trace;
+  Tape tape;
+  const at::Tensor loss = loss_of(
+      tape,
+      [](const at::Tensor& t, int call) {
+        EXPECT_TRUE(at::hasThreadLocalCallbacks());
+        if (call == 2) throw std::runtime_error("no replay");
+        return Tensors{t.exp()};
+      },
+      random_leaf({4, 6}));
+  EXPECT_FALSE(at::hasThreadLocalCallbacks());
+  EXPECT_ANY_THROW(loss.backward());
+  EXPECT_FALSE(at::hasThreadLocalCallbacks());
 }
 
 // What forward alone does, and what hooks do, is no difference: only the added operator is.

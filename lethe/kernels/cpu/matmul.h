@@ -14,9 +14,11 @@ struct StridedMatrix {
   int64_t row_stride, column_stride;
 };
 
-/// c [rows,columns] = a [rows,depth] b [depth,columns], or c += a b with `add`; depth 0: zeros.
+/// c [rows,columns] = a [rows,depth] b [depth,columns], or c += a b with `add`; depth 0: the sums
+/// are zero.
 /// c  element (row, column) at c[row * c_row + column], outside of a and b
-/// scratch: as many floats as matmul_scratch says. Bits depend on depth alone, not on threads.
+/// scratch: as many floats as matmul_scratch says. The order of an element's sum depends on depth
+/// and instruction set alone, not on rows, columns, strides or threads.
 struct Matmul {
   Parallel parallel;
   int64_t rows, columns, depth;

@@ -8,10 +8,10 @@
 // element (k, column) of a panel at panel[k * kTileColumns + column].
 namespace lethe::kernels::LETHE_ISA {
 
-/// kLanes columns of a panel from rows of `columns` elements, zeros for nullptr: element i of row t
-/// becomes out[i * kTileColumns + t].
-inline void gather_lanes(const float* const (&rows)[kLanes], int64_t columns, float* out) {
-  for_vectors(columns, [&](int64_t i, int64_t count) {
+/// kLanes columns of a panel from as many rows of `depth` elements, zeros for nullptr: element k of
+/// row t becomes out[k * kTileColumns + t].
+inline void gather_lanes(const float* const (&rows)[kLanes], int64_t depth, float* out) {
+  for_vectors(depth, [&](int64_t i, int64_t count) {
     Vec v[kLanes];
 #pragma GCC unroll 16
     for (int t = 0; t < kLanes; ++t) v[t] = rows[t] == nullptr ? Vec{} : get(rows[t] + i, count);
@@ -25,8 +25,8 @@ inline void gather_lanes(const float* const (&rows)[kLanes], int64_t columns, fl
   });
 }
 
-/// The same from a row-major matrix [depth, width]: the panel of its columns [0, columns), zeros
-/// behind them.
+/// A panel from `columns` <= kTileColumns columns of a row-major matrix, `stride` between its rows,
+/// zeros behind them.
 inline void copy_panel(
     const float* from, int64_t stride, int64_t depth, int64_t columns, float* out) {
   for (int64_t k = 0; k < depth; ++k, from += stride)

@@ -3,8 +3,8 @@
 #include "lethe/kernels/cpu/isa/tile.h"
 #include "lethe/kernels/cpu/isa/transpose.h"
 
-// Inside cpu/isa/ only: products whose left operand is a weight matrix and whose right operand is a
-// panel of kTileColumns tokens: element (k, token) at panel[k * kTileColumns + token].
+// Inside cpu/isa/ only: products whose left operand is packed or a weight matrix and whose right
+// operand is a panel of kTileColumns tokens: element (k, token) at panel[k * kTileColumns + token].
 namespace lethe::kernels::LETHE_ISA {
 
 /// Sums run over this many k in registers, and are then added: a panel of it stays in the first
