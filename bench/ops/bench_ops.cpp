@@ -60,6 +60,7 @@ lethe::bench::OpCases all_cases(const Options& o) {
     add_pointwise_cases(cases, shapes);
     add_expert_cases(cases, shapes);
     add_head_cases(cases, shapes);
+    add_linear_cases(cases, shapes);
   }
   return cases;
 }

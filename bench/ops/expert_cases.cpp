@@ -4,7 +4,6 @@
 
 #include "lethe/ops/experts.h"
 #include "lethe/ops/gate.h"
-#include "lethe/ops/linear.h"
 #include "lethe/ops/swiglu_mlp.h"
 
 namespace lethe::bench {

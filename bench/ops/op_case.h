@@ -56,6 +56,7 @@ void add_stream_cases(OpCases& cases, const Shapes& shapes);
 void add_pointwise_cases(OpCases& cases, const Shapes& shapes);
 void add_expert_cases(OpCases& cases, const Shapes& shapes);
 void add_head_cases(OpCases& cases, const Shapes& shapes);
+void add_linear_cases(OpCases& cases, const Shapes& shapes);
 
 /// Tokens at which `floats` a token make shapes.stream_bytes.
 [[nodiscard]] int64_t stream_tokens(const Shapes& shapes, int64_t floats);
