@@ -1,7 +1,7 @@
 // What the recompute engine costs where it has nothing to forget. Per saved tensor: an operator
 // that saves its output, without a scope and inside one (gate test S12 of spec 3 2.5: less than a
 // microsecond more). Per node of a layer: a sub-graph and its event, called by themselves and
-// through the tape of a layer that recomputes nothing.
+// through the tape of a layer that recomputes nothing. Per operator: what a trace and a watch add.
 //   build-bench/bin/bench_recompute
 #include <benchmark/benchmark.h>
 

@@ -76,9 +76,8 @@ void run(const Options& o) {
   std::sort(ratios.begin(), ratios.end());
   const auto quartile = [&](size_t i) { return ratios[i * (ratios.size() - 1) / 4]; };
   std::cout << fmt::format(
-      "S={}, {}: {:.3f} s a step, {:.4f} of it with everything on (median of {} pairs, half of "
-      "them "
-      "{:.4f} to {:.4f}), {:.1f} ms more to write the step's files\n",
+      "S={}, {}: {:.3f} s a step, {:.4f} of it with everything on (median of {} pairs, "
+      "half of them {:.4f} to {:.4f}), {:.1f} ms more to write the step's files\n",
       o.model.seq,
       o.recompute,
       lethe::bench::median(plain),

@@ -176,12 +176,9 @@ void copy_columns(const Slice& s, const ExpertTile& tile, float* out) {
   for (int64_t t = 0; t < tile.rows; ++t) {
     const float* from = s.a.x + token_of(s.a.routes, tile.begin + t) * s.a.sizes.width + s.begin;
     for (int64_t column = 0; column < s.columns; column += kTileColumns)
-      for (int64_t i = 0; i < kTileColumns; i += kLanes) {
-        const int64_t left = s.columns - column - i;
-        store(out + (column / kTileColumns * kExpertTile + t) * kTileColumns + i,
-              left >= kLanes ? load(from + column + i)
-                             : load_some(from + column + i, left > 0 ? left : 0));
-      }
+      copy_line(from + column,
+                s.columns - column,
+                out + (column / kTileColumns * kExpertTile + t) * kTileColumns);
   }
 }
 

@@ -71,9 +71,5 @@ LETHE_INLINE int64_t tasks_of(int64_t count, int64_t step) {
   return (count + step - 1) / step;
 }
 
-LETHE_INLINE int64_t smaller(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-
 }  // namespace
 }  // namespace lethe::kernels::LETHE_ISA

@@ -17,10 +17,6 @@ constexpr int64_t kBlockDepth = 1024, kBlockColumns = 1024;
 constexpr int64_t kSumDepth = kLanes == 16 ? 128 : 256;
 static_assert(kBlockDepth % kSumDepth == 0 && kBlockColumns % kTileColumns == 0);
 
-LETHE_INLINE int64_t smaller(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-
 struct Scratch {
   int64_t panels, per_thread;
 

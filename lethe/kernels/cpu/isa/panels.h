@@ -25,16 +25,19 @@ inline void gather_lanes(const float* const (&rows)[kLanes], int64_t depth, floa
   });
 }
 
+/// One line of a panel: the first of `columns` elements, zeros behind them.
+LETHE_INLINE void copy_line(const float* from, int64_t columns, float* out) {
+  for (int64_t i = 0; i < kTileColumns; i += kLanes) {
+    const int64_t left = columns - i;
+    store(out + i, left >= kLanes ? load(from + i) : load_some(from + i, left > 0 ? left : 0));
+  }
+}
+
 /// A panel from `columns` <= kTileColumns columns of a row-major matrix, `stride` between its rows,
 /// zeros behind them.
 inline void copy_panel(
     const float* from, int64_t stride, int64_t depth, int64_t columns, float* out) {
-  for (int64_t k = 0; k < depth; ++k, from += stride)
-    for (int64_t i = 0; i < kTileColumns; i += kLanes) {
-      const int64_t left = columns - i;
-      store(out + k * kTileColumns + i,
-            left >= kLanes ? load(from + i) : load_some(from + i, left > 0 ? left : 0));
-    }
+  for (int64_t k = 0; k < depth; ++k) copy_line(from + k * stride, columns, out + k * kTileColumns);
 }
 
 }  // namespace lethe::kernels::LETHE_ISA

@@ -208,6 +208,10 @@ LETHE_INLINE float largest(Vec v) {
   return lane[0];
 }
 
+LETHE_INLINE int64_t smaller(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
 /// Whole vectors in `count` floats, and rounding up to them.
 LETHE_INLINE int64_t round_up(int64_t count, int64_t unit) {
   return (count + unit - 1) / unit * unit;
