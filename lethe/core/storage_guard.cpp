@@ -1,5 +1,7 @@
 #include "lethe/core/storage_guard.h"
 
+#include <atomic>
+
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -29,6 +31,13 @@ void allow_access(Storage& storage) {
     storage.*throws_on_access() = false;  // set_data_ptr_noswap refreshes what depends on it
 }
 
+std::atomic<int64_t> emptied{0};
+
+// Runs when the bytes come back, and when the storage dies without them.
+void no_longer_empty(void* /*page*/) {
+  --emptied;
+}
+
 void drop_source(void* source) {
   delete static_cast<c10::Storage*>(source);
 }
@@ -51,11 +60,17 @@ const void* guard_page() {
 
 int64_t empty_storage(c10::StorageImpl& storage, const std::string& reason) {
   const auto freed = static_cast<int64_t>(storage.nbytes());
-  void* const nowhere = storage.device().is_cpu() ? const_cast<void*>(guard_page()) : nullptr;
-  storage.set_data_ptr_noswap(c10::DataPtr(nowhere, storage.device()));
+  void* const page = const_cast<void*>(guard_page());
+  void* const nowhere = storage.device().is_cpu() ? page : nullptr;
+  ++emptied;
+  storage.set_data_ptr_noswap(c10::DataPtr(nowhere, page, &no_longer_empty, storage.device()));
   storage.set_nbytes(0);
   storage.release_data_and_set_meta_custom_data_ptr_error_msg_(reason);
   return freed;
+}
+
+int64_t emptied_storages() {
+  return emptied;
 }
 
 void refill_storage(c10::StorageImpl& storage, const c10::Storage& source) {

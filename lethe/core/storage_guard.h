@@ -22,6 +22,9 @@ int64_t empty_storage(c10::StorageImpl& storage, const std::string& reason);
 /// They live as long as one of the two does.
 void refill_storage(c10::StorageImpl& storage, const c10::Storage& source);
 
+/// Storages of this process that are emptied now.
+int64_t emptied_storages();
+
 /// The page that emptied CPU storages point to.
 const void* guard_page();
 

@@ -51,7 +51,7 @@ const KeptName* Region::kept_name(std::string_view name) const {
 SavedRef Region::pack_kept(const at::Tensor& t, KeptCall& call) {
   const size_t input = find_input(t, *call.inputs);
   if (input < call.inputs->size()) {
-    call.arguments.push_back({slots_.size(), input, TensorMeta(t)});
+    call.arguments.push_back({saved_.size() - 1, input});
     return pack_slot(t);
   }
   saved_.back().role = Role::Kept;
@@ -133,6 +133,18 @@ Tensors Region::keep_call(std::string_view name,
   return out;
 }
 
+// What the call saved of its input, as a view that sees later writes into the input.
+void Region::fill_argument(const KeptCall::Argument& argument,
+                           const Tensors& inputs,
+                           Scope& scope) {
+  const Saved& saved = saved_[argument.position];
+  const at::Tensor& input = inputs[argument.input];
+  const at::Tensor t = tensor_over(input.storage(), input.key_set(), saved.meta);
+  t.unsafeGetTensorImpl()->set_version_counter(input.unsafeGetTensorImpl()->version_counter());
+  check_capture(saved, argument.position, t);
+  fill_slot(saved.slot, t, scope);
+}
+
 Tensors Region::skip_call(std::string_view name, const Tensors& inputs, Scope& scope) {
   const bool is_left = scope.call < calls_.size();
   LETHE_CHECK(RecomputeError,
@@ -149,16 +161,14 @@ Tensors Region::skip_call(std::string_view name, const Tensors& inputs, Scope& s
               "shape, strides and dtype, got others; the function must do the same each time",
               this->name(),
               name);
-  for (const KeptCall::Argument& argument : call.arguments) {
-    const at::Tensor& input = inputs[argument.input];
-    fill_slot(argument.slot, tensor_over(input.storage(), input.key_set(), argument.meta), scope);
-  }
+  for (const KeptCall::Argument& argument : call.arguments) fill_argument(argument, inputs, scope);
   scope.position += call.packs;
   stop_if_done(scope);
   LETHE_CHECK(RecomputeError,
               kept_name(name)->allow_mutation || versions_of(call.outputs) == call.versions,
               "recompute {} [R6.19]: what is kept of '{}' must stay unchanged until backward, got "
-              "a result that was written to; clone it before writing, or do not keep it",
+              "a result that was written to; clone it before writing, do not keep it, or allow it "
+              "(KeptName::allow_mutation, --save-units-allow-mutation)",
               this->name(),
               name);
   Tensors out;

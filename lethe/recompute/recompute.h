@@ -33,8 +33,9 @@ using Tensors = std::vector<at::Tensor>;
 
 /// What a region computes: a pure function of its inputs, of parameters (leaves that require a
 /// gradient) and of constants. It runs in forward and again in backward, on whatever thread runs
-/// them; it must outlive the graph. It may be left by an exception that is no std::exception (a
-/// replay stops early): catch (...) must rethrow.
+/// them; it must outlive the graph. Inputs and parameters stay as they are until its backward is
+/// done (E10). It may be left by an exception that is no std::exception (a replay stops early):
+/// catch (...) must rethrow.
 using RegionFn = std::function<Tensors(const Tensors&)>;
 using TensorFn = std::function<at::Tensor(const at::Tensor&)>;
 
@@ -108,7 +109,10 @@ struct TapeState;
 
 /// The record of one forward pass (one micro-batch; it may span layers). What backward needs is
 /// held by the autograd graph, so a tape may die before backward. Moves between threads; several
-/// threads may use one tape at a time.
+/// threads may use one tape at a time. What belongs to the process must rest meanwhile: a thread
+/// that draws random numbers in forward while another one replays a region with random = true draws
+/// them from the state of that region (replays wait for each other), and default dtype, determinism
+/// and precision must be set alike.
 class Tape final {
  public:
   explicit Tape(TapeOptions options = {});

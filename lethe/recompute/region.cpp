@@ -287,6 +287,7 @@ std::string Region::with_difference(const char* error, const Scope& scope) const
 }
 
 void Region::run_replay(Scope& scope) {
+  require_parameters();
   // Below this the engine's grad mode and random state are those of forward.
   const Tensors inputs = replay_inputs(scope);
   const ReplayContext::Installed context(*context_);
@@ -311,6 +312,13 @@ void Region::run_replay(Scope& scope) {
               name(),
               calls_.size(),
               scope.call);
+  LETHE_CHECK(RecomputeError,
+              scope.building || scope.choice == choices_.size(),
+              "recompute {} [E4]: a replay must ask for {} recorded choices as forward did, got "
+              "{}; the function must do the same each time",
+              name(),
+              choices_.size(),
+              scope.choice);
   LETHE_CHECK(RecomputeError,
               scope.building || scope.position == saved_.size(),
               "recompute {} [E4]: a replay must save as many tensors as forward, {}, got {}; the "
@@ -371,6 +379,7 @@ void Region::drop_values() {
 void Region::give_up_inputs() {
   inputs_given_up_ = true;
   inputs_.clear();
+  parameters_.clear();
   choices_.clear();
   calls_.clear();
   operators_.clear();

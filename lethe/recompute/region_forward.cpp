@@ -1,5 +1,7 @@
 #include <unordered_set>
 
+#include <ATen/SequenceNumber.h>
+
 #include "lethe/base/error.h"
 #include "lethe/core/byte_accounting.h"
 #include "lethe/core/describe.h"
@@ -87,6 +89,7 @@ Tensors Region::build(const Tensors& inputs, Scope* parent) {
   Scope scope;
   scope.parent = parent;
   scope.region = this;
+  const uint64_t first_node = at::sequence_number::peek();
   Tensors out;
   try {
     take_inputs(inputs, scope);
@@ -102,6 +105,7 @@ Tensors Region::build(const Tensors& inputs, Scope* parent) {
   }
   const std::lock_guard lock(mutex_);
   describe_outputs(out, scope);
+  note_parameters(out, inputs, first_node);
   note_storages();
   if (is_tracing()) span.set_bytes(given_up_bytes());
   drop_values();  // of a backward that the function itself ran

@@ -27,8 +27,7 @@ struct SavedStorage {
 /// A call whose results stay (kept_call.h).
 struct KeptCall {
   struct Argument {
-    size_t slot, input;
-    TensorMeta meta;
+    size_t position, input;  // of the saved tensor; of the input whose storage it shows
   };
 
   std::string name;
@@ -156,11 +155,19 @@ class Region final : public std::enable_shared_from_this<Region> {
     bool defined, requires_grad, leaf;
   };
 
+  /// A leaf that the outputs depend on and that is no input, as forward saw it.
+  struct Parameter {
+    at::Tensor tensor;
+    WeakStorage storage;
+    uint32_t version;
+  };
+
   Role role_of(const at::Tensor& t, const Scope& scope) const;
   SavedRef pack_forward(const at::Tensor& t, Scope& scope);
   SavedRef pack_slot(const at::Tensor& t);
   SavedRef pack_kept(const at::Tensor& t, KeptCall& call);
   void fill_slot(size_t slot, const at::Tensor& t, Scope& scope);
+  void fill_argument(const KeptCall::Argument& argument, const Tensors& inputs, Scope& scope);
   void check_keepable(const KeptCall& call, const Tensors& out, const Scope& scope) const;
   void note_kept(const std::string& name, const at::Tensor& t, int64_t calls, int64_t forward_ns);
   void capture(const at::Tensor& t, Scope& scope);
@@ -169,6 +176,8 @@ class Region final : public std::enable_shared_from_this<Region> {
   Tensors call_forward(const Tensors& inputs, Scope& scope);
   void describe_outputs(const Tensors& out, const Scope& scope);
   void note_storages();
+  void note_parameters(const Tensors& out, const Tensors& inputs, uint64_t first_node);
+  void require_parameters() const;
 
   void require_usable() const;
   void require_replayable() const;
@@ -201,6 +210,7 @@ class Region final : public std::enable_shared_from_this<Region> {
   std::optional<ReplayContext> context_;
   std::vector<Input> inputs_;
   bool inputs_given_up_ = false;
+  std::vector<Parameter> parameters_;
   std::vector<Saved> saved_;
   std::vector<SlotValue> slots_;
   std::vector<Output> outputs_;

@@ -35,6 +35,13 @@ std::map<int64_t, Part> registered_now() {
   return registered().parts;
 }
 
+// Held from the moment a replay lends its state to the default generator until the generator has
+// its own again: one generator serves all threads.
+std::recursive_mutex& generator_mutex() {
+  static auto* const instance = new std::recursive_mutex;
+  return *instance;
+}
+
 void set_random_state(const at::Tensor& state) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   generator.set_state(state);
@@ -121,6 +128,7 @@ struct ReplayContext::Installed::Before {
   Globals globals = Globals::now();
   bool globals_changed = false;
   std::vector<std::pair<std::function<void(const std::any&)>, std::any>> parts;
+  std::unique_lock<std::recursive_mutex> generator;
   at::Tensor random;
 };
 
@@ -151,12 +159,14 @@ void ReplayContext::Installed::install(const ReplayContext& context) {
     before_->parts.emplace_back(part->second.install, std::move(now));
   }
   if (!context.random_.defined()) return;
+  before_->generator = std::unique_lock(generator_mutex());
   before_->random = random_state();
   set_random_state(context.random_);
 }
 
 void ReplayContext::Installed::restore() {
   if (before_->random.defined()) set_random_state(before_->random);
+  if (before_->generator.owns_lock()) before_->generator.unlock();
   for (auto part = before_->parts.rbegin(); part != before_->parts.rend(); ++part)
     part->first(part->second);
   if (before_->globals_changed) before_->globals.install();

@@ -37,8 +37,8 @@ RegionReport report_of(const RegionRecord& record, SeenStorages& seen) {
   return report;
 }
 
-// Edges lead from younger to older nodes of a thread: what is older than the target cannot reach
-// it.
+// Edges lead from younger to older nodes: what is older than the target cannot reach it. The
+// numbers that tell the age belong to the thread that made the node.
 bool depends_on(const at::Tensor& t, const std::shared_ptr<autograd::Node>& target) {
   std::unordered_set<const autograd::Node*> seen;
   std::vector<std::shared_ptr<autograd::Node>> open{t.grad_fn()};
@@ -46,8 +46,10 @@ bool depends_on(const at::Tensor& t, const std::shared_ptr<autograd::Node>& targ
     const auto node = std::move(open.back());
     open.pop_back();
     if (node == target) return true;
-    if (!node || node->sequence_nr() < target->sequence_nr() || !seen.insert(node.get()).second)
-      continue;
+    if (!node || !seen.insert(node.get()).second) continue;
+    const bool older =
+        node->thread_id() == target->thread_id() && node->sequence_nr() < target->sequence_nr();
+    if (older) continue;
     for (const autograd::Edge& edge : node->next_edges()) open.push_back(edge.function);
   }
   return false;

@@ -48,6 +48,19 @@ TEST(StorageGuard, AnEmptiedStorageCountsNothingAndALentOneCountsOnce) {
   EXPECT_EQ(bytes().live, with_bytes);
 }
 
+TEST(StorageGuard, EmptiedStoragesAreCountedUntilTheyAreFilledOrDie) {
+  at::Tensor filled = at::rand({8}), dropped = at::rand({8});
+  const at::Tensor again = filled.clone();
+  const int64_t before = emptied_storages();
+  empty_storage(storage_of(filled), "gone");
+  empty_storage(storage_of(dropped), "gone");
+  EXPECT_EQ(emptied_storages(), before + 2);
+  refill_storage(storage_of(filled), again.storage());
+  EXPECT_EQ(emptied_storages(), before + 1);
+  dropped.reset();
+  EXPECT_EQ(emptied_storages(), before);
+}
+
 TEST(StorageGuard, AReadOfReleasedBytesSaysWhy) {
   const at::Tensor y = at::rand({8});
   const at::Tensor again = y.clone();

@@ -9,6 +9,7 @@
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/record_function.h>
@@ -212,8 +213,54 @@ TEST(RecomputeErrors, AParameterThatChangesBeforeTheReplayIsRefused) {
     expect_error<RecomputeError>(
         [&] { loss.backward(); },
         {"L2.mb1.part [E10]",
-         replaced ? "the parameter saved at position" : "must stay unchanged"});
+         replaced ? "reads must be that of forward" : "reads must stay unchanged"});
   }
+}
+
+TEST(RecomputeErrors, AParameterThatNobodySavesMustNotChangeEither) {
+  const at::Tensor b = random_leaf({6});
+  const auto fn = [b](const at::Tensor& t, int) { return Tensors{(t + b).relu()}; };
+  for (const bool replaced : {false, true}) {
+    Tape tape;
+    const at::Tensor loss = loss_of(tape, fn, random_leaf({4, 6}));
+    if (replaced)
+      b.set_data(b.detach().clone());
+    else
+      b.detach().add_(1);
+    expect_error<RecomputeError>(
+        [&] { loss.backward(); },
+        {"L2.mb1.part [E10]",
+         "shape [6]",
+         replaced ? "reads must be that of forward" : "reads must stay unchanged"});
+  }
+}
+
+TEST(RecomputeErrors, AParameterThatTheRegionDoesNotReadMayChange) {
+  const at::Tensor before = random_leaf({4, 6}), b = random_leaf({6});
+  Tape tape;
+  const at::Tensor loss = loss_of(
+      tape,
+      [b](const at::Tensor& t, int) { return Tensors{(t + b).relu()}; },
+      random_leaf({4, 6}) + before);
+  before.detach().add_(1);
+  EXPECT_NO_THROW(loss.backward());
+}
+
+TEST(RecomputeErrors, AReplayThatReadsAnotherParameterIsRefused) {
+  const at::Tensor w = random_leaf({6, 6}), other = random_leaf({6, 6});
+  expect_mismatch([&](const at::Tensor& t,
+                      int call) { return Tensors{at::mm(t, call == 1 ? w : other).exp()}; },
+                  {"recompute L2.mb1.part [E10]", "the parameter saved at position"});
+}
+
+TEST(RecomputeErrors, AReplayThatSkipsARecordedChoiceIsRefused) {
+  const auto choose = [] { return Tensors{at::ones({6}, at::kDouble)}; };
+  expect_mismatch(
+      [&](const at::Tensor& t, int call) {
+        if (call == 1) recorded(choose);
+        return Tensors{(t * recorded(choose)[0]).exp()};
+      },
+      {"recompute L2.mb1.part [E4]", "2 recorded choices", "got 1"});
 }
 
 TEST(RecomputeErrors, ACapturedConstantThatChangesIsRefusedWithoutCheckedModeToo) {

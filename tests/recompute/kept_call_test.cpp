@@ -169,6 +169,34 @@ TEST(KeptCall, WhatIsKeptMustNotBeWrittenTo) {
       {"L0.mb0.layer [R6.19]", "'call'"});
 }
 
+TEST(KeptCall, WhatACallSavedOfItsInputIsComparedInCheckedMode) {
+  const at::Tensor w = random_leaf({4});
+  int runs = 0;
+  const RegionFn fn = [&](const Tensors& in) -> Tensors {
+    ++runs;
+    return op_call(
+        "mul", [&](const Tensors& args) -> Tensors { return {args[0] * w}; }, {in[0] + runs});
+  };
+  Tape tape({.checked = true});
+  const at::Tensor out = tape.run(keeping({"mul"}), fn, {random_leaf({4})})[0];
+  expect_error<RecomputeError>([&] { out.sum().backward(); },
+                               {"L0.mb0.layer [E4]", "bytes of forward"});
+}
+
+TEST(KeptCall, TheInputOfACallMustNotBeWrittenToAfterIt) {
+  const RegionFn fn = [](const Tensors& in) -> Tensors {
+    const at::Tensor x = in[0] + 1;
+    const at::Tensor square = op_call(
+        "square", [](const Tensors& args) -> Tensors { return {args[0] * args[0]}; }, {x})[0];
+    x.detach().add_(5);
+    return {square + x.exp()};
+  };
+  Tape tape;
+  const at::Tensor out = tape.run(keeping({"square"}), fn, {random_leaf({4})})[0];
+  expect_error<RecomputeError>([&] { out.sum().backward(); },
+                               {"L0.mb0.layer [E10]", "saved inside of the region"});
+}
+
 TEST(KeptCall, CallsThatWriteAliasOrDrawAreNotKept) {
   const auto region = [](const RegionFn& call) {
     return [call](const Tensors& in) -> Tensors {
