@@ -60,6 +60,9 @@ struct RecomputeConfig {
   std::optional<double> fsdp_ratio;    // deprecated places of the two above (R6.28)
   std::optional<double> fsdp_vision_ratio;
   SaveSelection save;
+  /// Units of `save` whose kept results may be written to before backward, which reads what was
+  /// written last; of others that is an error (R6.19). All: every unit that is kept.
+  SaveSelection allow_mutation;
   MissingUnits missing_units = MissingUnits::Error;
   std::optional<std::string> plan_file;  // read instead of all of the above
   // What a run writes and verifies, whatever it recomputes.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include <fmt/ranges.h>
+
 namespace lethe {
 namespace {
 
@@ -91,18 +93,27 @@ const char* fine_flag(const RecomputeConfig& r) {
   return nullptr;
 }
 
-std::string layers_are_left(const RunConfig& c) {
+int64_t num_taking_part(const RunConfig& c) {
+  return c.model.num_layers +
+         (c.recompute.mtp == MtpSelection::Include ? c.model.num_mtp : int64_t{0});
+}
+
+/// recompute_granularity = full leaves layers to the flags of parts. What a ratio leaves is known
+/// where it is rounded (plan/make_plan.h).
+bool leaves_layers(const RunConfig& c) {
   const RecomputeConfig& r = c.recompute;
-  const char* fine = fine_flag(r);
-  if (!is_full(c) || fine == nullptr || !r.num_layers) return "";
-  const int64_t layers =
-      c.model.num_layers + (r.mtp == MtpSelection::Include ? c.model.num_mtp : 0);
-  if (r.method == Method::Block && *r.num_layers < layers) return "";
+  if (!is_full(c) || !r.num_layers) return true;
+  return r.method == Method::Block && *r.num_layers < num_taking_part(c);
+}
+
+std::string layers_are_left(const RunConfig& c) {
+  const char* fine = fine_flag(c.recompute);
+  if (fine == nullptr || leaves_layers(c)) return "";
   return fmt::format(
       "must leave layers to {}, got every one of {} recomputed whole; leave that flag out or give "
       "block with fewer layers",
       fine,
-      layers);
+      num_taking_part(c));
 }
 
 std::string output_is_of_csa(const RunConfig& c) {
@@ -139,8 +150,29 @@ std::string attention_is_not_both(const RunConfig& c) {
       save.kind == SaveSelection::Kind::All ||
       std::find(save.units.begin(), save.units.end(), SaveUnit::Attn) != save.units.end();
   if (!keeps || !c.recompute.csa_attention) return "";
-  return "must not have attn together with --recompute-csa-attention, got both; one keeps the "
-         "attention, the other drops it";
+  // Whole layers keep, the others drop: no layer is asked for both.
+  if (recomputes_layers(c.recompute) && leaves_layers(c)) return "";
+  return "must not have attn together with --recompute-csa-attention on the same layers, got both; "
+         "one keeps the attention, the other drops it: leave one of them out";
+}
+
+std::string mutation_is_of_units(const RunConfig& c) {
+  const SaveSelection& kept = c.recompute.save;
+  const SaveSelection& written = c.recompute.allow_mutation;
+  if (written.kind == SaveSelection::Kind::Nothing) return "";
+  const std::vector<std::string> words = save_unit_words(written);
+  if (kept.kind == SaveSelection::Kind::Nothing)
+    return fmt::format("must have --save-units, got {} without; leave it out",
+                       fmt::join(words, " "));
+  // Of all, the model decides which units there are (train/recompute_choice.h).
+  if (kept.kind == SaveSelection::Kind::All) return "";
+  for (const SaveUnit unit : written.units)
+    if (std::find(kept.units.begin(), kept.units.end(), unit) == kept.units.end())
+      return fmt::format(
+          "must name units of --save-units, got {}, which is not kept; keep it too "
+          "or leave it out",
+          save_unit_name(unit));
+  return "";
 }
 
 std::string missing_is_of_units(const RunConfig& c) {
@@ -172,7 +204,7 @@ std::string plan_is_alone(const RunConfig& c) {
       *c.recompute.plan_file);
 }
 
-constexpr std::array<RunRule, 18> kRules{{
+constexpr std::array<RunRule, 19> kRules{{
     {"RC1", "--recompute-method", "full recompute has a method", full_has_method},
     {"RC2", "--recompute-method", "recompute_method is of full recompute", method_is_of_full},
     {"RC3", "--recompute-num-layers", "full recompute has a number of layers", full_has_number},
@@ -218,6 +250,10 @@ constexpr std::array<RunRule, 18> kRules{{
      "--recompute-modules",
      "moe and shared_experts are not both recomputed",
      shared_experts_not_in_moe},
+    {"RC19",
+     "--save-units-allow-mutation",
+     "units that may be written to are save units",
+     mutation_is_of_units},
 }};
 
 }  // namespace

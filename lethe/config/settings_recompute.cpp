@@ -33,6 +33,22 @@ std::string known_units(SettingValue& value, std::vector<std::string>&) {
   return "";
 }
 
+/// A selection of save units; reads and prints its words.
+void bind_units(SettingTable& t,
+                const char* flag,
+                SaveSelection R::*field,
+                const char* note,
+                const char* help) {
+  t.row(flag, SettingType::WordList, SettingStatus::Active, help).note(note).refine(known_units);
+  Setting& units = t.rows().back();
+  units.get = [field](const RunConfig& c) -> std::optional<SettingValue> {
+    return save_unit_words(c.recompute.*field);
+  };
+  units.set = [field](RunConfig& c, const SettingValue& value) {
+    c.recompute.*field = read_save_units(std::get<std::vector<std::string>>(value), "units");
+  };
+}
+
 void add_layers(SettingTable& t) {
   t.section("memory", "Recompute: which layers", command::kTrain, OnResume::FreeTogether);
   t.bind_enum("recompute-granularity",
@@ -115,19 +131,17 @@ void add_parts(SettingTable& t) {
 void add_units(SettingTable& t) {
   t.section(
       "memory", "Recompute: units that stay, plan files", command::kTrain, OnResume::FreeTogether);
-  t.row("save-units",
-        SettingType::WordList,
-        SettingStatus::Active,
-        "What stays resident inside layers that are recomputed whole.");
-  Setting& units = t.rows().back();
-  units.note = "none, all, or names of save units";
-  units.get = [](const RunConfig& c) -> std::optional<SettingValue> {
-    return save_unit_words(c.recompute.save);
-  };
-  units.set = [](RunConfig& c, const SettingValue& value) {
-    c.recompute.save = read_save_units(std::get<std::vector<std::string>>(value), "save_units");
-  };
-  units.refine = known_units;
+  bind_units(t,
+             "save-units",
+             &R::save,
+             "none, all, or names of save units",
+             "What stays resident inside layers that are recomputed whole.");
+  bind_units(t,
+             "save-units-allow-mutation",
+             &R::allow_mutation,
+             "none, all, or some of save_units",
+             "Units of save_units whose kept results may be written to before backward, which then "
+             "reads what was written; of others that is an error.");
   t.bind_enum("save-units-missing",
               kRecompute,
               &R::missing_units,

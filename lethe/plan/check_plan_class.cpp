@@ -229,6 +229,13 @@ void check_shape(const CheckedClass& c, PlanFindings& found) {
   if (!c.layer.save_units.empty() && c.layer.find(SubgraphId::Layer) == nullptr)
     found.add("SC0",
               "save units need the region 'layer', got none; enable it or leave the units out");
+  for (const std::string& unit : c.layer.allow_mutation)
+    if (std::find(c.layer.save_units.begin(), c.layer.save_units.end(), unit) ==
+        c.layer.save_units.end())
+      found.add("SC0",
+                "allow_mutation must name save units of the class, got '{}'; keep it or leave it "
+                "out",
+                unit);
 }
 
 void check_activations(const CheckedClass& c, PlanFindings& found) {

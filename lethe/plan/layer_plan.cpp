@@ -24,6 +24,7 @@ class PlanMaker {
     plan_.kind = kind;
     plan_.nested = choice.nested;
     plan_.save_units = choice.save_units;
+    plan_.allow_mutation = choice.allow_mutation;
   }
 
   LayerPlan make() {
@@ -238,6 +239,8 @@ std::string LayerChoice::text() const {
   if (!chunk_begins) text += " goes_on";
   if (!chunk_ends) text += " open";
   if (!save_units.empty()) text += fmt::format(" save={}", fmt::join(save_units, ","));
+  if (!allow_mutation.empty())
+    text += fmt::format(" allow_mutation={}", fmt::join(allow_mutation, ","));
   return text;
 }
 

@@ -54,6 +54,7 @@ struct LayerChoice {
   bool nested = false;          // full around the finer ones
   bool swap_input = false;      // x_in waits in a host tier
   std::vector<std::string> save_units;
+  std::vector<std::string> allow_mutation;  // of save_units
   bool operator==(const LayerChoice&) const = default;
 
   /// "plain", "full", "csa+norm+mhc inner": unique for every choice.

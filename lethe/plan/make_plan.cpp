@@ -1,13 +1,41 @@
 #include "lethe/plan/make_plan.h"
 
 #include <algorithm>
+#include <iterator>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "lethe/base/error.h"
 
 namespace lethe {
 namespace {
+
+/// A setting that asks for a part of layers, and whether a layer has that part.
+struct PartWish {
+  const char* setting;
+  bool wanted;
+  bool (*is_in)(const LayerChoice&);
+};
+
+std::vector<PartWish> part_wishes(const RecomputeConfig& config) {
+  using C = const LayerChoice&;
+  using M = RecomputeModule;
+  const auto has = [&config](M module) { return recomputes_module(config, module); };
+  const bool norms = config.norm_num_layers.value_or(1) > 0;  // 0 asks for none
+  return {{"--recompute-csa-attention", config.csa_attention, [](C c) { return c.parts.csa; }},
+          {"--mhc-recompute", config.mhc, [](C c) { return c.parts.mhc; }},
+          {"--recompute-norm", config.norm && norms, [](C c) { return c.layer_norms; }},
+          {"--recompute-modules core_attn", has(M::CoreAttn), [](C c) { return c.core_attention; }},
+          {"--recompute-modules layernorm",
+           has(M::Layernorm) && norms,
+           [](C c) { return c.layer_norms; }},
+          {"--recompute-modules mla_up_proj", has(M::MlaUpProj), [](C c) { return c.q_up; }},
+          {"--recompute-modules moe", has(M::Moe), [](C c) { return c.moe; }},
+          {"--recompute-modules shared_experts",
+           has(M::SharedExperts),
+           [](C c) { return c.shared_expert; }},
+          {"--recompute-modules mhc", has(M::Mhc), [](C c) { return c.parts.mhc; }}};
+}
 
 class Maker {
  public:
@@ -27,6 +55,7 @@ class Maker {
     choose_whole_layers();
     for (size_t i = 0; i < layers_.size(); ++i)
       if (!choices_[i].full) choose_parts(i);
+    check_parts_have_layers();
     form_chunks();
     form_blocks();
     if (swap_layer_inputs_) choose_swaps();
@@ -82,8 +111,25 @@ class Maker {
     for (size_t i = 0; i < layers_.size(); ++i)
       choices_[i].full = !is_skipped(i) && priority(i) < full;
     if (config_.ratio) choose_by_ratio(*config_.ratio);
-    for (LayerChoice& choice : choices_)
-      if (choice.full) choice.save_units = save_units_;
+    const std::vector<std::string> writable = writable_units();
+    for (LayerChoice& choice : choices_) {
+      if (!choice.full) continue;
+      choice.save_units = save_units_;
+      choice.allow_mutation = writable;
+    }
+  }
+
+  [[nodiscard]] std::vector<std::string> writable_units() const {
+    if (config_.allow_mutation.kind == SaveSelection::Kind::All) return save_units_;
+    const std::vector<std::string> wanted = save_unit_words(config_.allow_mutation);
+    std::vector<std::string> units;
+    std::copy_if(save_units_.begin(),
+                 save_units_.end(),
+                 std::back_inserter(units),
+                 [&wanted](const std::string& unit) {
+                   return std::find(wanted.begin(), wanted.end(), unit) != wanted.end();
+                 });
+    return units;
   }
 
   /// Without a pipeline: leading layers. With one: the same share of every rank, by priority over
@@ -131,6 +177,30 @@ class Maker {
     choice.moe = recomputes_module(config_, RecomputeModule::Moe);
     choice.shared_expert = recomputes_module(config_, RecomputeModule::SharedExperts);
     if (config_.csa_keep_output && choice.parts.csa) choice.attn_keep = AttnKeep::AttnOut;
+  }
+
+  /// A layer is recomputed whole or in parts; a part for which no layer is left would do nothing.
+  void check_parts_have_layers() const {
+    // Another stage of the pipeline may have it.
+    if (std::ssize(layers_) < subject_.model.num_layers + subject_.model.num_mtp) return;
+    std::vector<const char*> idle;
+    for (const PartWish& wish : part_wishes(config_))
+      if (wish.wanted && std::none_of(choices_.begin(), choices_.end(), wish.is_in))
+        idle.push_back(wish.setting);
+    if (idle.empty()) return;
+    const bool skips = config_.mtp == MtpSelection::Skip && subject_.model.num_mtp > 0;
+    std::vector<std::string> causes;
+    if (config_.ratio) causes.push_back(fmt::format("--recompute-ratio {}", *config_.ratio));
+    if (config_.granularity == RecomputeGranularity::Full)
+      causes.push_back(fmt::format("--recompute-granularity full of {} layers", num_full_layers()));
+    if (skips) causes.emplace_back("--recompute-mtp skip");
+    fail<ConfigError>(
+        "{} [RC9]: must have a layer that takes part and is not recomputed whole, got none of {} "
+        "under {}; leave it out, or recompute fewer layers whole{}",
+        fmt::join(idle, ", "),
+        layers_.size(),
+        fmt::join(causes, ", "),
+        skips ? ", or give --recompute-mtp include" : "");
   }
 
   /// Uniform: whole layers that follow each other in one chunk of the pipeline, num_layers at a

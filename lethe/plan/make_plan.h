@@ -38,9 +38,10 @@ struct StageLayer {
 
 /// The plan that the configuration asks for; empty (RecomputePlan::is_empty) where it asks for
 /// nothing. It passes check_plan. save_units: the resolved names (plan/save_targets.h), kept
-/// inside whole layers. swap_layer_inputs: those of main layers that nothing gives back and whose
-/// backward does not come first. Throws ConfigError where a choice fits no layer of the model: a
-/// module without counterpart, a vision ratio.
+/// inside whole layers; config.allow_mutation speaks of these. swap_layer_inputs: those of main
+/// layers that nothing gives back and whose backward does not come first. Throws ConfigError where
+/// a choice fits no layer of the model: a module without counterpart, a vision ratio, a part of
+/// layers where every layer that takes part is recomputed whole [RC9].
 [[nodiscard]] RecomputePlan make_recompute_plan(const PlanSubject& subject,
                                                 const RecomputeConfig& config,
                                                 const std::vector<std::string>& save_units = {},

@@ -44,16 +44,16 @@ Json act_json(const ActRule& rule) {
 }
 
 Json class_json(const LayerPlan& layer) {
-  Json regions = Json::array(), acts = Json::array(), units = Json::array();
+  Json regions = Json::array(), acts = Json::array();
   for (const RegionRule& region : layer.regions) regions.push_back(region_json(region));
   for (const ActRule& rule : layer.acts) acts.push_back(act_json(rule));
-  for (const std::string& unit : layer.save_units) units.push_back(unit);
   return {{"class", layer.layer_class},
           {"ratio", layer.kind.ratio},
           {"hash", layer.kind.hash},
           {"mtp", layer.kind.mtp},
           {"nested", layer.nested},
-          {"save_units", std::move(units)},
+          {"save_units", layer.save_units},
+          {"allow_mutation", layer.allow_mutation},
           {"regions", std::move(regions)},
           {"acts", std::move(acts)}};
 }

@@ -148,6 +148,7 @@ LayerPlan read_class(PlanReader& in) {
   layer.kind = {.ratio = in.count("ratio"), .hash = in.flag("hash"), .mtp = in.flag("mtp")};
   layer.nested = in.flag("nested");
   layer.save_units = in.words("save_units");
+  layer.allow_mutation = in.words("allow_mutation");
   in.each("regions", [&layer](PlanReader& r) {
     layer.regions.push_back({.subgraph = r.subgraph("subgraph"),
                              .inputs = r.acts("inputs"),

@@ -63,7 +63,8 @@ struct LayerPlan {
   bool nested = false;              // a Layer region around finer ones is wanted (SC9)
   std::vector<RegionRule> regions;  // the enabled ones
   std::vector<ActRule> acts;
-  std::vector<std::string> save_units;  // what stays resident inside the Layer region
+  std::vector<std::string> save_units;      // what stays resident inside the Layer region
+  std::vector<std::string> allow_mutation;  // of these: results may be written to (R6.19)
   bool operator==(const LayerPlan&) const = default;
 
   [[nodiscard]] const RegionRule* find(SubgraphId id) const;  // nullptr where not enabled

@@ -43,7 +43,9 @@ class UnitResolver {
     }
     for (const SaveUnit unit : selection.units) add_listed(unit);
     errors_.raise();
-    report();
+    if (out_.units.empty() && !out_.warnings.empty())
+      out_.warnings.emplace_back(
+          "save units: nothing of the selection is left, layers are recomputed whole");
     return std::move(out_);
   }
 
@@ -69,10 +71,7 @@ class UnitResolver {
   }
 
   void add(const SaveTarget& target) {
-    ResolvedUnit resolved{.unit = target.unit,
-                          .kind = target.kind,
-                          .names = {},
-                          .allow_mutation = target.allow_mutation};
+    ResolvedUnit resolved{.unit = target.unit, .kind = target.kind, .names = {}};
     for (const std::string& name : target.names)
       if (exists(names_, target.kind, name)) resolved.names.push_back(name);
     const std::string_view unit = save_unit_name(target.unit);
@@ -98,22 +97,6 @@ class UnitResolver {
           }))
         words.push_back(save_unit_name(target.unit));
     return words.empty() ? "none" : fmt::format("{}", fmt::join(words, ", "));
-  }
-
-  void report() {
-    if (out_.units.empty()) {
-      if (!out_.warnings.empty())
-        out_.warnings.emplace_back(
-            "save units: nothing of the selection is left, layers are recomputed whole");
-      return;
-    }
-    out_.infos.push_back(fmt::format("save units kept resident: {}", fmt::join(out_.names(), " ")));
-    for (const ResolvedUnit& unit : out_.units)
-      if (unit.kind == TargetKind::KeptCallables)
-        out_.infos.push_back(
-            fmt::format("save unit {} skips {} in replays and keeps what they return",
-                        save_unit_name(unit.unit),
-                        fmt::join(unit.names, ", ")));
   }
 
   const SaveTargetMap& map_;
@@ -170,6 +153,18 @@ std::vector<std::string> ResolvedUnits::names() const {
   std::vector<std::string> out;
   for (const ResolvedUnit& unit : units) out.emplace_back(save_unit_name(unit.unit));
   return out;
+}
+
+std::vector<std::string> ResolvedUnits::kept_lines() const {
+  if (units.empty()) return {};
+  std::vector<std::string> lines{
+      fmt::format("save units kept resident: {}", fmt::join(names(), " "))};
+  for (const ResolvedUnit& unit : units)
+    if (unit.kind == TargetKind::KeptCallables)
+      lines.push_back(fmt::format("save unit {} skips {} in replays and keeps what they return",
+                                  save_unit_name(unit.unit),
+                                  fmt::join(unit.names, ", ")));
+  return lines;
 }
 
 ResolvedUnits resolve_save_units(const SaveSelection& selection,

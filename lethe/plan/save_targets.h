@@ -31,8 +31,7 @@ struct SaveTarget {
   std::vector<std::string> names;  // several spellings of one kernel may stand here (R6.8)
   bool writes_in_place = false;    // writes to an argument: never kept (R6.21, SC13)
   UnitCollective collective = UnitCollective::None;
-  bool allow_mutation = false;  // what is kept may change before it is used (R6.19)
-  bool needs_slots = false;     // only layers with a ratio > 0 have it
+  bool needs_slots = false;  // only layers with a ratio > 0 have it
 };
 
 /// The vocabulary of what a model can keep resident. Empty is a legitimate answer: the model has
@@ -51,25 +50,26 @@ struct SaveNames {
 /// DeepSeek-V4's units.
 [[nodiscard]] const SaveTargetMap& deepseek_v4_save_targets();
 
-/// One selected unit, ready for the engine.
+/// One selected unit.
 struct ResolvedUnit {
   SaveUnit unit{};
   TargetKind kind = TargetKind::KeptOps;
   std::vector<std::string> names;  // those that exist
-  bool allow_mutation = false;
   bool operator==(const ResolvedUnit&) const = default;
 };
 
 struct ResolvedUnits {
   std::vector<ResolvedUnit> units;
   std::vector<std::string> warnings;  // nothing is kept although something was asked for
-  std::vector<std::string> infos;     // units and callables that are kept; the list to pin (R6.3)
   std::vector<std::string> debugs;    // spellings that this build lacks (R6.8)
 
   /// Whether replays need to look at operators at all (R6.27).
   [[nodiscard]] bool keeps_ops() const;
   /// Names of the units, for the plan.
   [[nodiscard]] std::vector<std::string> names() const;
+  /// For the log: the list that pins them (R6.3), and which callables are kept (R6.13). Empty
+  /// without units.
+  [[nodiscard]] std::vector<std::string> kept_lines() const;
 };
 
 /// Throws ConfigError with one line per unit: a unit that the model does not declare (R6.10), or of

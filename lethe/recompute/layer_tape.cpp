@@ -44,9 +44,13 @@ LayerTape::LayerTape(const RecomputePass& pass, LayerFacts facts)
   checked_ = pass.plan->checks != PlanChecks::Off;
   prefix_ = fmt::format("{}.mb{}.", label_, pass.micro_batch);
   constants_ = std::move(facts.constants);
-  for (const SaveTarget& target : targets_of(*facts.save_targets, plan.save_units))
+  for (const SaveTarget& target : targets_of(*facts.save_targets, plan.save_units)) {
+    const auto& writable = plan.allow_mutation;
+    const bool may_change =
+        std::find(writable.begin(), writable.end(), save_unit_name(target.unit)) != writable.end();
     for (const std::string& name : target.names)
-      kept_.push_back({.name = name, .allow_mutation = target.allow_mutation});
+      kept_.push_back({.name = name, .allow_mutation = may_change});
+  }
 }
 
 std::string LayerTape::region_name(SubgraphId id) const {

@@ -1,7 +1,10 @@
 #include "lethe/train/recompute_choice.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
+
+#include <fmt/ranges.h>
 
 #include "lethe/base/error.h"
 #include "lethe/base/format.h"
@@ -71,9 +74,84 @@ bool has_operator(std::string_view name) {
   return names.contains(name);
 }
 
-void tell(const ResolvedUnits& units) {
-  for (const std::string& line : units.warnings) log_warn("{}", line);
-  for (const std::string& line : units.infos) log_info("{}", line);
+/// Of --save-units all the model decides what is kept: only here it is known what that lacks.
+void expect_declared(const SaveSelection& written, const SaveTargetMap& map) {
+  for (const SaveUnit unit : written.units) {
+    const std::string name(save_unit_name(unit));
+    LETHE_CHECK(ConfigError,
+                !targets_of(map, {name}).empty(),
+                "--save-units-allow-mutation [RC19]: must name units that are kept, got {}, which "
+                "{} does not have; leave it out",
+                name,
+                map.model_type);
+  }
+}
+
+bool has_whole_layers(const RecomputePlan& plan) {
+  return std::any_of(
+      plan.layer_to_class.begin(), plan.layer_to_class.end(), [&plan](uint16_t index) {
+        return plan.classes.at(index).find(SubgraphId::Layer) != nullptr;
+      });
+}
+
+/// A share of the layers is rounded down, to none of them where it is less than one.
+void warn_of_idle_ratio(const RecomputeConfig& config, RecomputeChoice& choice) {
+  if (config.ratio.value_or(0) <= 0 || has_whole_layers(choice.plan)) return;
+  const std::vector<StageLayer> layers = stage_layers(choice.subject);
+  const auto total = std::count_if(layers.begin(), layers.end(), [&config](const StageLayer& one) {
+    return !one.kind.mtp || config.mtp == MtpSelection::Include;
+  });
+  const double least = std::ceil(1000.0 / static_cast<double>(total)) / 1000.0;
+  choice.warnings.push_back(fmt::format(
+      "--recompute-ratio {} has no effect: of {} layers that is none, rounded down and without the "
+      "last of the model, which stays; {}",
+      *config.ratio,
+      total,
+      total > 1 ? fmt::format("give {} or more, or leave it out", least) : "leave it out"));
+}
+
+bool is_kept(const RecomputePlan& plan, const SaveTarget& target) {
+  const auto keeps = [&](uint16_t index) {
+    const LayerPlan& layer = plan.classes.at(index);
+    const auto& units = layer.save_units;
+    return (!target.needs_slots || layer.kind.ratio > 0) &&
+           std::find(units.begin(), units.end(), save_unit_name(target.unit)) != units.end();
+  };
+  return std::any_of(plan.layer_to_class.begin(), plan.layer_to_class.end(), keeps);
+}
+
+/// Units of which no layer keeps anything leave the choice. Of --save-units all the rest is told.
+void drop_idle_units(const RecomputeConfig& config, RecomputeChoice& choice) {
+  std::vector<std::string> idle;
+  for (const SaveTarget& target : targets_of(deepseek_v4_save_targets(), choice.units.names()))
+    if (!is_kept(choice.plan, target)) idle.emplace_back(save_unit_name(target.unit));
+  std::erase_if(choice.units.units, [&idle](const ResolvedUnit& unit) {
+    return std::find(idle.begin(), idle.end(), save_unit_name(unit.unit)) != idle.end();
+  });
+  const bool rest_is_told =
+      config.save.kind == SaveSelection::Kind::All && !choice.units.units.empty();
+  if (idle.empty() || rest_is_told) return;
+  choice.warnings.push_back(
+      fmt::format("{} {} has no effect: no layer that is recomputed whole has it; recompute more "
+                  "layers whole, or leave it out",
+                  config.plan_file ? *config.plan_file + ": save unit" : "--save-units",
+                  fmt::join(idle, " ")));
+}
+
+void warn_of_an_idle_plan(const RecomputeConfig& config, RecomputeChoice& choice) {
+  if (config.plan_file && choice.plan.is_empty())
+    choice.warnings.push_back(*config.plan_file +
+                              " has no effect: this plan recomputes and swaps nothing");
+  const bool asked = !config.plan_file && recomputes_anything(config);
+  if (asked && !choice.plan.recomputes() && choice.warnings.empty())
+    choice.warnings.emplace_back(
+        "the settings of recompute have no effect: they choose no part of any layer");
+}
+
+void tell(const RecomputeChoice& choice) {
+  for (const std::string& line : choice.units.warnings) log_warn("{}", line);
+  for (const std::string& line : choice.warnings) log_warn("{}", line);
+  for (const std::string& line : choice.units.kept_lines()) log_info("{}", line);
 }
 
 }  // namespace
@@ -105,7 +183,8 @@ RecomputeChoice choose_recompute(const RunConfig& config) {
   RecomputeChoice choice{.subject = PlanSubject::of(config.model, operator_facts(config.train)),
                          .plan = {},
                          .units = {},
-                         .all_train = !config.train.train_only_indexer};
+                         .all_train = !config.train.train_only_indexer,
+                         .warnings = {}};
   const auto resolve = [](const SaveSelection& selection, MissingUnits missing) {
     return resolve_save_units(selection, deepseek_v4_save_targets(), save_names(), missing);
   };
@@ -114,10 +193,14 @@ RecomputeChoice choose_recompute(const RunConfig& config) {
     choice.units = resolve(units_of(choice.plan, *recompute.plan_file), MissingUnits::Error);
   } else {
     choice.units = resolve(recompute.save, recompute.missing_units);
+    expect_declared(recompute.allow_mutation, deepseek_v4_save_targets());
     choice.plan = make_recompute_plan(
         choice.subject, recompute, choice.units.names(), config.swap.layer_input);
     check_plan(choice.subject, choice.plan);
   }
+  warn_of_idle_ratio(recompute, choice);
+  drop_idle_units(recompute, choice);
+  warn_of_an_idle_plan(recompute, choice);
   if (config.swap != SwapConfig{} && !choice.plan.swaps())
     log_warn(
         "the settings of the host tier are not used: this plan swaps no layer's input (backward "
@@ -126,7 +209,7 @@ RecomputeChoice choose_recompute(const RunConfig& config) {
     log_warn(
         "--recompute-checks: freed bytes are not compared with the plan's prediction [DC5] under "
         "--train-only-indexer, where values without a gradient are saved by nobody");
-  tell(choice.units);
+  tell(choice);
   return choice;
 }
 

@@ -20,6 +20,7 @@ struct RecomputeChoice {
   RecomputePlan plan;     // empty: the engine is not used
   ResolvedUnits units;    // kept resident inside layers that are recomputed whole
   bool all_train = true;  // else values without a gradient are saved by nobody, whatever the plan
+  std::vector<std::string> warnings;  // settings that this plan gives no effect, and why
 };
 
 /// A choice as the record of a run begins with it.
@@ -40,9 +41,11 @@ struct RecomputeFacts {
 
 /// Makes the plan that the settings ask for, or reads --recompute-plan, whose checks
 /// --recompute-checks may only add to. Save units that are kept, or missing under
-/// --save-units-missing warn, are told in the log. Throws ConfigError for a choice that fits no
-/// part of this model and for a file that is no plan; RecomputeError for a plan of another model or
-/// mode, or one that a static check refuses; DataError for a file that cannot be read.
+/// --save-units-missing warn, are told in the log, and so is what has no effect: a ratio that is
+/// less than one layer, units that no layer has (they are not among the choice's), a plan that
+/// recomputes nothing. Throws ConfigError for a choice that fits no part of this model and for a
+/// file that is no plan; RecomputeError for a plan of another model or mode, or one that a static
+/// check refuses; DataError for a file that cannot be read.
 [[nodiscard]] RecomputeChoice choose_recompute(const RunConfig& config);
 
 /// Writes --save-recompute-plan, where it is given. DataError.

@@ -107,6 +107,7 @@ TEST(RecomputeSettings, FlagsAreOffByDefault) {
             "recompute-norm bool false together\n"
             "recompute-norm-num-layers int not set together\n"
             "save-units word list [] together\n"
+            "save-units-allow-mutation word list [] together\n"
             "save-units-missing enum error together\n"
             "recompute-plan string not set together\n"
             "save-recompute-plan string none session\n"
@@ -123,6 +124,7 @@ TEST(RecomputeSettings, EveryRowReachesTheConfigurationAndIsDocumented) {
       {"recompute-mtp", {"skip"}},
       {"recompute-modules", {"moe", "mhc"}},
       {"save-units", {"attn", "moe_gate"}},
+      {"save-units-allow-mutation", {"attn", "mhc"}},
       {"save-units-missing", {"warn"}},
       {"recompute-plan", {"p.json"}},
       {"recompute-checks", {"bitwise"}},
@@ -273,7 +275,7 @@ TEST(RecomputeSettings, DependentFlagsNeedTheirMain) {
   accept({{"recompute-norm", "true"}, {"recompute-norm-num-layers", "0"}});
 }
 
-TEST(RecomputeSettings, SaveUnitsNeedWholeLayersAndNoCsaFlag) {
+TEST(RecomputeSettings, SaveUnitsNeedWholeLayers) {
   const std::vector<std::string> attn = {"save-units", "attn"}, ratio = {"recompute-ratio", "0.5"};
   accept({attn, ratio});
   accept({attn,
@@ -282,13 +284,6 @@ TEST(RecomputeSettings, SaveUnitsNeedWholeLayersAndNoCsaFlag) {
           {"recompute-num-layers", "2"}});
   refuse({attn}, {"RC13"}, {"--save-units [RC13]", "got none", "--recompute-ratio"});
   refuse({attn, {"recompute-ratio", "0"}}, {"RC13"}, {});
-  refuse({attn, ratio, {"recompute-csa-attention", "true"}},
-         {"RC14"},
-         {"one keeps the attention, the other drops it"});
-  refuse({{"save-units", "all"}, ratio, {"recompute-csa-attention", "true"}}, {"RC14"}, {});
-  accept({{"save-units", "moe_gate"}, ratio, {"recompute-csa-attention", "true"}});
-  // The example of the command-line specification 7.7.
-  refuse({attn, {"recompute-csa-attention", "true"}}, {"RC13", "RC14"}, {});
   refuse({{"save-units-missing", "warn"}}, {"RC15"}, {"--save-units", "got warn without"});
   refuse({ratio,
           {"recompute-granularity", "full"},
@@ -296,6 +291,49 @@ TEST(RecomputeSettings, SaveUnitsNeedWholeLayersAndNoCsaFlag) {
           {"recompute-num-layers", "2"}},
          {"RC16"},
          {"chooses layers too, got 0.5"});
+}
+
+// One keeps the attention, the other drops it: on the same layers an error.
+TEST(RecomputeSettings, TheAttentionIsNotKeptWhereTheCsaFlagDropsIt) {
+  const std::vector<std::string> attn = {"save-units", "attn"}, all = {"save-units", "all"},
+                                 csa = {"recompute-csa-attention", "true"},
+                                 full = {"recompute-granularity", "full"},
+                                 block = {"recompute-method", "block"};
+  // The example of the command-line specification 7.7: no layer keeps, every one drops.
+  refuse({attn, csa}, {"RC13", "RC14"}, {});
+  const auto whole = [](const char* layers) {
+    return std::vector<std::string>{"recompute-num-layers", layers};
+  };
+  refuse({attn, csa, full, block, whole("5")}, {"RC9", "RC14"}, {});
+  refuse({all, csa, full, {"recompute-method", "uniform"}, whole("1")}, {"RC9", "RC14"}, {});
+  refuse({{"save-units", "moe_gate"}, csa, full, block, whole("5")}, {"RC9"}, {});
+  // Whole layers keep it, the others drop it.
+  accept({attn, csa, full, block, whole("2")});
+  accept({attn, csa, {"recompute-ratio", "0.5"}});
+  accept({all, csa, {"recompute-ratio", "0.5"}});
+}
+
+// R6.19.
+TEST(RecomputeSettings, OnlyKeptUnitsMayBeWrittenTo) {
+  using Kind = SaveSelection::Kind;
+  const std::vector<std::string> ratio = {"recompute-ratio", "0.5"},
+                                 units = {"save-units", "attn", "mhc"}, all = {"save-units", "all"};
+  const auto written = [](std::vector<std::string> words) {
+    words.insert(words.begin(), "save-units-allow-mutation");
+    return words;
+  };
+  EXPECT_EQ(with({}).recompute.allow_mutation, SaveSelection{});
+  EXPECT_EQ(with({written({"mhc"})}).recompute.allow_mutation,
+            (SaveSelection{.kind = Kind::Listed, .units = {SaveUnit::Mhc}}));
+  EXPECT_EQ(with({written({"all"})}).recompute.allow_mutation.kind, Kind::All);
+  accept({ratio, units, written({"mhc"})});
+  accept({ratio, units, written({"all"})});
+  accept({ratio, all, written({"attn"})});
+  accept({written({"none"})});
+  refuse({ratio, units, written({"attn", "experts"})},
+         {"RC19"},
+         {"--save-units-allow-mutation [RC19]", "got experts, which is not kept", "keep it too"});
+  refuse({ratio, written({"attn"})}, {"RC19"}, {"must have --save-units, got attn without"});
 }
 
 TEST(RecomputeSettings, APlanFileStandsAlone) {
@@ -351,7 +389,7 @@ TEST(RecomputeSettings, EveryRuleHasAnIdOfItsOwn) {
     EXPECT_TRUE(ids.insert(rule.id).second) << rule.id;
     EXPECT_NO_THROW((void)row(std::string(rule.flag).substr(2))) << rule.flag;
   }
-  EXPECT_EQ(ids.size(), 18u);
+  EXPECT_EQ(ids.size(), 19u);
 }
 
 }  // namespace

@@ -68,11 +68,12 @@ TEST(ResolveRecompute, ContradictionsAreRefusedByTheirRule) {
       {"RC11", {{"mhc-recompute-layer-num", "2"}}},
       {"RC12", {{"recompute-norm-num-layers", "1"}}},
       {"RC13", {{"save-units", "attn"}}},
-      {"RC14", {kRatio, {"save-units", "attn"}, kCsa}},
+      {"RC14", {{"save-units", "attn"}, kCsa}},
       {"RC15", {kRatio, {"save-units-missing", "warn"}}},
       {"RC16", {kFull, kBlock, {"recompute-num-layers", "2"}, kRatio}},
       {"RC17", {{"recompute-plan", "p.json"}, kCsa}},
-      {"RC18", {kSelective, {"recompute-modules", "moe", "shared_experts"}}}};
+      {"RC18", {kSelective, {"recompute-modules", "moe", "shared_experts"}}},
+      {"RC19", {kRatio, {"save-units-allow-mutation", "attn"}}}};
   for (const RunRule& rule : recompute_rules())
     EXPECT_TRUE(std::any_of(
         cases.begin(), cases.end(), [&](const auto& c) { return std::string(c.first) == rule.id; }))

@@ -274,25 +274,27 @@ TEST(ResolveU, ASettingWithoutItsPartIsRefusedOnTheCommandLine) {
 }
 
 TEST(Resolve, ThePrintedConfigurationReadsBackEqual) {
-  const std::vector<Request> requests{
-      tiny(),
-      golden(),
-      window_only(),
-      tiny().with("rotary-scaling-factor", {"0"}),
-      tiny()
-          .with("recompute-csa-attention", {"true"})
-          .with("recompute-checks", {"checked"})
-          .with("recompute-mtp", {"skip"}),
-      tiny().with("fsdp-recompute-ratio", {"0.5"}).with("save-units", {"attn", "experts"}),
-      tiny()
-          .with("indexer-loss", {"off"})
-          .with("adam-eps", {"1e-20"})
-          .with("output", {"a \"b\"\\c"})
-          .with("data", {"/x y"}),
-      tiny()
-          .with("moe-router-score-function", {"sigmoid"})
-          .with("dsa-indexer-hadamard", {"false"})
-          .with("threads", {"3"})};
+  const std::vector<Request> requests{tiny(),
+                                      golden(),
+                                      window_only(),
+                                      tiny().with("rotary-scaling-factor", {"0"}),
+                                      tiny()
+                                          .with("recompute-csa-attention", {"true"})
+                                          .with("recompute-checks", {"checked"})
+                                          .with("recompute-mtp", {"skip"}),
+                                      tiny()
+                                          .with("fsdp-recompute-ratio", {"0.5"})
+                                          .with("save-units", {"attn", "experts"})
+                                          .with("save-units-allow-mutation", {"experts"}),
+                                      tiny()
+                                          .with("indexer-loss", {"off"})
+                                          .with("adam-eps", {"1e-20"})
+                                          .with("output", {"a \"b\"\\c"})
+                                          .with("data", {"/x y"}),
+                                      tiny()
+                                          .with("moe-router-score-function", {"sigmoid"})
+                                          .with("dsa-indexer-hadamard", {"false"})
+                                          .with("threads", {"3"})};
   for (const Request& request : requests) {
     const ResolvedSettings first = request.resolve();
     const std::string printed = print_config(first);

@@ -57,7 +57,7 @@ SettingValue other_value(const Setting& row) {
     case SettingType::IntList:
       return std::vector<int64_t>{4, 0};
     case SettingType::WordList:
-      return std::vector<std::string>{row.flag == "save-units" ? "attn" : "moe"};
+      return std::vector<std::string>{row.flag.starts_with("save-units") ? "attn" : "moe"};
   }
   return int64_t{0};
 }

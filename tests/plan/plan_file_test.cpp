@@ -58,6 +58,12 @@ TEST(PlanFile, EveryModeSurvives) {
   const RecomputePlan units = make_recompute_plan(tiny(), config, {"attn", "experts"});
   EXPECT_EQ(units.layer(0).save_units, (std::vector<std::string>{"attn", "experts"}));
   EXPECT_EQ(read_plan(plan_text(tiny(), units), tiny(), "p"), units);
+  config.allow_mutation = {.kind = SaveSelection::Kind::Listed,
+                           .units = {SaveUnit::Attn, SaveUnit::Mhc}};
+  const RecomputePlan written = make_recompute_plan(tiny(), config, {"attn", "experts"});
+  EXPECT_EQ(written.layer(0).allow_mutation, (std::vector<std::string>{"attn"}));  // of the kept
+  EXPECT_TRUE(written.layer(3).allow_mutation.empty());  // not a whole layer
+  EXPECT_EQ(read_plan(plan_text(tiny(), written), tiny(), "p"), written);
 }
 
 TEST(PlanFile, AFolderThatIsNotThereIsADataError) {
@@ -113,6 +119,7 @@ TEST(PlanFile, WhatIsMalformedIsNamed) {
   refuse("\"mode\": \"engine\"", "\"mode\": 3", {"'mode' must be a string, got 3"});
   refuse("\"mtp\": \"include\",", "\"mtp\": \"include\", \"x\": 1,", {"'x'", "is unknown"});
   refuse("\"nested\": false", "\"nested\": 0", {"'classes[0].nested'", "true or false"});
+  refuse("\"allow_mutation\": [],", "", {"'classes[0].allow_mutation'", "must be given"});
   refuse("\"subgraph\": \"attn_pre\"",
          "\"subgraph\": \"router\"",
          {"'classes[0].regions[0].subgraph' must be a sub-graph, got 'router'"});

@@ -308,6 +308,61 @@ TEST(RecomputePlan, PartsAreCountedBehindTheLayersOfARatio) {
                                       "mtp/window plain"}));
 }
 
+// RC9: a part that whole layers leave no layer to.
+TEST(RecomputePlan, APartThatIsLeftNoLayerIsRefused) {
+  RecomputeConfig config;
+  config.ratio = 1;
+  config.mtp = MtpSelection::Skip;
+  const auto make = [&config] { (void)make_recompute_plan(PlanSubject::of(tiny_a()), config); };
+  EXPECT_NO_THROW(make());  // nothing but whole layers is asked for
+  config.csa_attention = true;
+  expect_error<ConfigError>(make,
+                            {"--recompute-csa-attention [RC9]: must have a layer",
+                             "got none of 5 under --recompute-ratio 1, --recompute-mtp skip; ",
+                             "leave it out, or recompute fewer layers whole, or give "
+                             "--recompute-mtp include"});
+  config.mhc = config.norm = true;
+  expect_error<ConfigError>(
+      make, {"--recompute-csa-attention, --mhc-recompute, --recompute-norm [RC9]: must "});
+  config.mtp = MtpSelection::Include;  // the last block of the model is never one of a ratio
+  EXPECT_NO_THROW(make());
+  config = {};
+  config.granularity = RecomputeGranularity::Full;
+  config.method = RecomputeMethod::Uniform;
+  config.num_layers = 1;
+  config.mhc = true;
+  expect_error<ConfigError>(make, {"--mhc-recompute [RC9]", "--recompute-granularity full of 5"});
+}
+
+TEST(RecomputePlan, EveryModuleNeedsALayer) {
+  RecomputeConfig config;
+  config.granularity = RecomputeGranularity::Selective;
+  config.ratio = 1;
+  config.mtp = MtpSelection::Skip;
+  const auto make = [&config] { (void)make_recompute_plan(PlanSubject::of(tiny_a()), config); };
+  for (const char* module :
+       {"core_attn", "layernorm", "mla_up_proj", "moe", "shared_experts", "mhc"}) {
+    config.modules = {module};
+    const std::string where = fmt::format("--recompute-modules {} [RC9]", module);
+    expect_error<ConfigError>(make, {where.c_str()});
+  }
+}
+
+TEST(RecomputePlan, WhatNobodyAskedForNeedsNoLayer) {
+  RecomputeConfig config;
+  config.ratio = 1;
+  config.mtp = MtpSelection::Skip;
+  config.norm = true;
+  config.norm_num_layers = 0;
+  EXPECT_NO_THROW((void)make_recompute_plan(PlanSubject::of(tiny_a()), config));
+  // Another stage has the part.
+  PlanSubject staged = PlanSubject::of(tiny_a());
+  staged.pipeline.pipeline_ranks = 2;
+  staged.holds_mtp = false;
+  config.norm_num_layers.reset();
+  EXPECT_NO_THROW((void)make_recompute_plan(staged, config));
+}
+
 TEST(RecomputePlan, UniformKeepsTheInputOfEveryChunk) {
   RecomputeConfig config;
   config.granularity = RecomputeGranularity::Full;

@@ -224,6 +224,74 @@ TEST(RecomputeChoice, SaveUnitsAreResolvedAndPinned) {
                             {"plan.json [save-unit]", "'expert'", "did you mean 'experts'"});
 }
 
+using Lines = std::vector<std::string>;
+
+TEST(RecomputeChoice, ARatioOfLessThanOneLayerIsSaid) {
+  RunConfig config = half_of_the_layers({SaveUnit::Attn});
+  config.recompute.ratio = 0.1;
+  testing::internal::CaptureStderr();
+  const RecomputeChoice choice = choose_recompute(config);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(choice.plan.is_empty());
+  EXPECT_TRUE(choice.units.units.empty());
+  EXPECT_EQ(choice.warnings,
+            (Lines{"--recompute-ratio 0.1 has no effect: of 5 layers that is none, rounded down "
+                   "and without the last of the model, which stays; give 0.2 or more, or leave it "
+                   "out",
+                   "--save-units attn has no effect: no layer that is recomputed whole has it; "
+                   "recompute more layers whole, or leave it out"}));
+  for (const std::string& line : choice.warnings) EXPECT_NE(log.find(line), std::string::npos);
+  EXPECT_EQ(log.find("kept resident"), std::string::npos) << log;
+
+  config.recompute.ratio = 0.2;  // the least that the warning names
+  EXPECT_EQ(choose_recompute(config).warnings, Lines{});
+  EXPECT_EQ(choose_recompute(config).units.names(), Lines{"attn"});
+}
+
+TEST(RecomputeChoice, UnitsThatNoWholeLayerHasAreSaid) {
+  RunConfig config = half_of_the_layers({SaveUnit::Attn, SaveUnit::Compressor});
+  EXPECT_EQ(choose_recompute(config).warnings, Lines{});
+  config.recompute.ratio = 0.2;  // L0, which has no compressor
+  const RecomputeChoice choice = choose_recompute(config);
+  EXPECT_EQ(choice.units.names(), Lines{"attn"});
+  EXPECT_EQ(choice.units.kept_lines(), Lines{"save units kept resident: attn"});
+  EXPECT_EQ(choice.warnings,
+            Lines{"--save-units compressor has no effect: no layer that is recomputed whole has "
+                  "it; recompute more layers whole, or leave it out"});
+  // All is what the layers have, and that is told.
+  config.recompute.save = {.kind = SaveSelection::Kind::All};
+  EXPECT_EQ(choose_recompute(config).units.names(), (Lines{"attn", "moe_gate", "experts", "mhc"}));
+  EXPECT_EQ(choose_recompute(config).warnings, Lines{});
+}
+
+TEST(RecomputeChoice, APlanThatDoesNothingIsSaid) {
+  const RecomputeChoice nothing = choose_recompute(run_config());
+  EXPECT_EQ(nothing.warnings, Lines{});
+  const TempFolder folder;
+  save_plan(folder / "plan.json", nothing.subject, nothing.plan);
+  const Lines read = choose_recompute(of_file(folder / "plan.json")).warnings;
+  ASSERT_EQ(read.size(), 1u);
+  EXPECT_NE(read[0].find("plan.json has no effect: this plan recomputes"), std::string::npos);
+
+  RunConfig config = run_config();
+  config.recompute.norm = true;
+  config.recompute.norm_num_layers = 0;
+  EXPECT_EQ(choose_recompute(config).warnings,
+            Lines{"the settings of recompute have no effect: they choose no part of any layer"});
+}
+
+// R6.19: what --save-units all keeps, the model decides.
+TEST(RecomputeChoice, OnlyDeclaredUnitsMayBeWrittenTo) {
+  RunConfig config = half_of_the_layers({});
+  config.recompute.save = {.kind = SaveSelection::Kind::All};
+  config.recompute.allow_mutation = {.kind = SaveSelection::Kind::Listed, .units = {SaveUnit::Mhc}};
+  EXPECT_EQ(choose_recompute(config).plan.layer(0).allow_mutation, Lines{"mhc"});
+  config.recompute.allow_mutation.units = {SaveUnit::MoeDispatch};
+  expect_error<ConfigError>(
+      [&] { (void)choose_recompute(config); },
+      {"--save-units-allow-mutation [RC19]", "got moe_dispatch", "deepseek_v4 does not have"});
+}
+
 // R6.14: a name that no build knows would cost memory silently.
 TEST(RecomputeChoice, EveryDeclaredUnitHasItsOperatorsInThisBuild) {
   EXPECT_NO_THROW(validate_targets(deepseek_v4_save_targets(), save_names()));
