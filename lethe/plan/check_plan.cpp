@@ -145,6 +145,13 @@ std::vector<std::string> step_problems(const StepCount& step) {
                       region.id,
                       region.predicted_bytes,
                       region.released_bytes));
+    if (region.kept_bytes != region.predicted_kept_bytes)
+      add("DC5",
+          fmt::format("{} must keep {} bytes for its save units as predicted, got {}; see which of "
+                      "their calls it makes",
+                      region.id,
+                      region.predicted_kept_bytes,
+                      region.kept_bytes));
   }
   const std::pair<const char*, int64_t> left[] = {{"live regions", step.live_regions},
                                                   {"released storages", step.released_storages},

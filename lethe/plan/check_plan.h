@@ -40,6 +40,7 @@ struct RegionCount {
   int64_t replays = 0;
   bool had_backward = true;
   int64_t released_bytes = 0, predicted_bytes = 0;
+  int64_t kept_bytes = 0, predicted_kept_bytes = 0;  // by its save units
 };
 
 /// What a step left behind.
@@ -49,7 +50,7 @@ struct StepCount {
 };
 
 /// Violations of DC3 (one replay per backward), DC4 (nothing left at the end of a step) and DC5
-/// (released bytes are the predicted ones), one sentence each.
+/// (released and kept bytes are the predicted ones), one sentence each.
 [[nodiscard]] std::vector<std::string> step_problems(const StepCount& step);
 
 }  // namespace lethe

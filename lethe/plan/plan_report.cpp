@@ -40,11 +40,23 @@ std::string region_line(const RegionBytes& row) {
                                  subgraph_info(row.subgraph).label,
                                  row.freed(),
                                  row.retained);
-  if (row.freed() == 0)
-    line += row.holders.empty()
-                ? "  (frees nothing: nobody saves its output)"
-                : fmt::format("  (frees nothing: read by {})", fmt::join(row.holders, ", "));
+  if (row.freed() > 0) return line + "\n";
+  if (row.nested) return line + "  (frees nothing: its output counts for the layer)\n";
+  line += row.holders.empty()
+              ? "  (frees nothing: nobody saves its output)"
+              : fmt::format("  (frees nothing: read by {})", fmt::join(row.holders, ", "));
   return line + "\n";
+}
+
+std::string unit_line(const UnitBytes& unit) {
+  std::vector<std::string_view> calls;
+  for (const KeptBytes& kept : unit.calls) calls.emplace_back(kept.call);
+  return fmt::format("    {:<16} {:<4} {:>18}  keeps {:>10} B  {}\n",
+                     unit.unit,
+                     "unit",
+                     "",
+                     unit.bytes(),
+                     fmt::join(calls, ", "));
 }
 
 /// The input of the first layer is the embedding, whose streams are one memory.
@@ -120,6 +132,8 @@ std::string plan_report(const PlanSubject& subject,
     const ActivationSizes sizes = sizes_of(subject.model, shape, layer.kind);
     for (const RegionBytes& row : region_bytes(subject.model, sizes, subject.operators, layer))
       out += region_line(row);
+    for (const UnitBytes& unit : unit_bytes(subject.model, sizes, subject.operators, layer))
+      out += unit_line(unit);
     if (layer.swaps_input()) out += swap_line(subject, plan, sizes, i);
   }
   for (const std::string& note : plan_notes(subject, plan)) out += "note: " + note + "\n";

@@ -14,7 +14,7 @@ namespace lethe {
 struct ClassSummary {
   std::string layers;       // "L0-L1, L3"
   std::string name;         // "main/ratio4 csa"
-  int64_t freed_bytes = 0;  // by the finer regions of one layer in one micro-batch
+  int64_t freed_bytes = 0;  // by the regions of one layer in one micro-batch
   bool operator==(const ClassSummary&) const = default;
 };
 
@@ -26,9 +26,14 @@ struct ClassSummary {
 /// What every layer does and what each class frees in one micro-batch of this shape:
 ///   L0-L1, L3  main/ratio4 csa
 ///     sparse           G5   frees     8192 B  keeps        0 B
+///   MTP0  mtp/window full save=experts
+///     layer                 frees     8192 B  keeps     4096 B
+///     experts          unit                   keeps     1024 B  lethe::experts, lethe::swiglu_mlp
 ///   note: ...
-/// and a line for a swapped input. A region that frees nothing is marked with the nodes that save
-/// its output. Ends in a line break; "nothing is recomputed or swapped" for an empty plan.
+/// and a line for a swapped input. keeps: outputs that a later reader holds, and what a save unit
+/// keeps inside of a layer that is recomputed whole. A region that frees nothing is marked with the
+/// nodes that save its output. Ends in a line break; "nothing is recomputed or swapped" for an
+/// empty plan.
 [[nodiscard]] std::string plan_report(const PlanSubject& subject,
                                       const RecomputePlan& plan,
                                       const MicroBatchShape& shape);

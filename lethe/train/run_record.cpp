@@ -61,13 +61,17 @@ Json recompute_facts(const RecomputeFacts& facts) {
 }
 
 Json recompute_counts(const RecomputeReport& r) {
-  return {{"forgettable", r.forgettable},
-          {"released", r.released},
-          {"retained", r.retained},
-          {"replays", r.replays},
-          {"early_stops", r.early_stops},
-          {"late_restores", r.late_restores},
-          {"replay_ns", r.replay_ns}};
+  Json counts = {{"forgettable", r.forgettable},
+                 {"released", r.released},
+                 {"retained", r.retained},
+                 {"replays", r.replays},
+                 {"early_stops", r.early_stops},
+                 {"late_restores", r.late_restores},
+                 {"replay_ns", r.replay_ns}};
+  for (const UnitReport& unit : r.units)
+    counts["units"][unit.unit] = {
+        {"kept", unit.kept}, {"predicted", unit.predicted}, {"forward_ns", unit.forward_ns}};
+  return counts;
 }
 
 Json swap_counts(const SwapReport& r) {

@@ -15,6 +15,14 @@
 
 namespace lethe {
 
+/// What a save unit kept in one step, summed over its layers and micro-batches (spec 3 R6.35).
+struct UnitReport {
+  std::string unit;        // "experts"
+  int64_t kept = 0;        // bytes at the ends of the forwards
+  int64_t predicted = 0;   // the same by the plan, for a run that trains every parameter
+  int64_t forward_ns = 0;  // of its calls in forward: what a replay of every layer saves
+};
+
 /// What recompute did in one step, summed over its regions and micro-batches. Bytes are those at
 /// the ends of the forwards (recompute/recompute.h RegionReport).
 struct RecomputeReport {
@@ -26,6 +34,7 @@ struct RecomputeReport {
   int64_t late_restores = 0;
   int64_t replay_ns = 0;
   std::vector<RegionReport> regions;  // in the order of their execution
+  std::vector<UnitReport> units;      // those that some layer keeps
 };
 
 /// What swap did in one step, summed over its micro-batches.
@@ -61,8 +70,8 @@ struct RecordMark {
 };
 
 /// The run record: JSON lines, appended and flushed as the run goes. It says what was computed, and
-/// but for tokens_per_second, seconds, recompute.replay_ns and swap's waits and prefetches it is
-/// the same however often the run was interrupted.
+/// but for tokens_per_second, seconds, replay_ns and forward_ns of recompute, and swap's waits and
+/// prefetches it is the same however often the run was interrupted.
 ///   {"event":"start", ...}, {"event":"operators", ...}, {"event":"step", ...}, {"event":"eval",
 ///   ...}, {"event":"end", ...}
 class RunRecord final {

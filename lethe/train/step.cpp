@@ -158,7 +158,7 @@ StepReport run_step(DeepseekV4& model,
     out.total.backward();
     tape.backward_done(report);
   }
-  expect_no_regions(schedule.recompute);
+  expect_nothing_left(schedule.recompute);
   fill_losses(report, sums, counts, tally, factors, model.config());
   report.grad_norm = grad_norm(optimizer.groups());
   optimizer.step(schedule.learning_rate,

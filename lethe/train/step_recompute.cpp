@@ -1,11 +1,11 @@
 #include "lethe/train/step_recompute.h"
 
-#include <map>
-#include <string>
+#include <algorithm>
 
 #include <fmt/format.h>
 
 #include "lethe/base/error.h"
+#include "lethe/core/storage_guard.h"
 #include "lethe/offload/cpu_swap_backend.h"
 #include "lethe/plan/check_plan.h"
 
@@ -41,6 +41,38 @@ void add(RecomputeReport& sum, const RegionReport& region) {
   sum.early_stops += region.early_stops;
   sum.late_restores += region.late_restores;
   sum.replay_ns += region.replay_ns;
+}
+
+// What the save units of a region keep.
+std::vector<UnitReport> unit_reports(const RegionReport& region,
+                                     const std::vector<UnitBytes>& predicted) {
+  std::vector<UnitReport> rows;
+  for (const UnitBytes& unit : predicted) {
+    UnitReport& row = rows.emplace_back();
+    row.unit = unit.unit;
+    row.predicted = unit.bytes();
+    for (const KeptReport& kept : region.kept) {
+      const bool is_of_unit =
+          std::any_of(unit.calls.begin(), unit.calls.end(), [&kept](const KeptBytes& call) {
+            return call.call == kept.name;
+          });
+      if (!is_of_unit) continue;
+      row.kept += kept.bytes;
+      row.forward_ns += kept.forward_ns;
+    }
+  }
+  return rows;
+}
+
+void add(std::vector<UnitReport>& sums, const std::vector<UnitReport>& rows) {
+  for (const UnitReport& row : rows) {
+    auto sum = std::find_if(
+        sums.begin(), sums.end(), [&row](const UnitReport& s) { return s.unit == row.unit; });
+    if (sum == sums.end()) sum = sums.insert(sum, UnitReport{.unit = row.unit});
+    sum->kept += row.kept;
+    sum->predicted += row.predicted;
+    sum->forward_ns += row.forward_ns;
+  }
 }
 
 }  // namespace
@@ -82,6 +114,7 @@ RecomputePass MicroBatchTape::pass() {
 void MicroBatchTape::forward_done(const MicroBatchShape& shape) {
   if (!tape_) return;
   regions_ = tape_->report();
+  units_ = predicted_units(choice_->subject, choice_->plan, shape, micro_batch_);
   if (has_checks(choice_) && choice_->all_train) check_freed(shape);
 }
 
@@ -89,17 +122,21 @@ void MicroBatchTape::check_freed(const MicroBatchShape& shape) const {
   std::map<std::string, int64_t> predicted =
       predicted_bytes(choice_->subject, choice_->plan, shape, micro_batch_);
   StepCount count;
-  const auto add = [&count](const std::string& id, int64_t released, int64_t wanted) {
-    count.regions.push_back(
-        {.id = id, .had_backward = false, .released_bytes = released, .predicted_bytes = wanted});
-  };
   for (const RegionReport& region : regions_) {
     const auto found = predicted.find(region.name);
     if (found == predicted.end()) continue;
-    add(region.name, region.released, found->second);
+    RegionCount& row = count.regions.emplace_back();
+    row = {.id = region.name,
+           .had_backward = false,
+           .released_bytes = region.released,
+           .predicted_bytes = found->second};
+    if (const auto units = units_.find(region.name); units != units_.end())
+      for (const UnitBytes& unit : units->second) row.predicted_kept_bytes += unit.bytes();
+    for (const KeptReport& kept : region.kept) row.kept_bytes += kept.bytes;
     predicted.erase(found);
   }
-  for (const auto& [id, bytes] : predicted) add(id, 0, bytes);  // never ran
+  for (const auto& [id, bytes] : predicted)  // never ran
+    count.regions.push_back({.id = id, .had_backward = false, .predicted_bytes = bytes});
   refuse(count);
 }
 
@@ -133,13 +170,16 @@ void MicroBatchTape::report_recompute(std::optional<RecomputeReport>& report) {
   if (!report) report.emplace();
   for (RegionReport& region : regions_) {
     add(*report, region);
+    if (const auto units = units_.find(region.name); units != units_.end())
+      add(report->units, unit_reports(region, units->second));
     report->regions.push_back(std::move(region));
   }
   regions_.clear();
 }
 
-void expect_no_regions(const RecomputeChoice* choice) {
-  if (has_checks(choice)) refuse({.live_regions = recompute_objects().regions});
+void expect_nothing_left(const RecomputeChoice* choice) {
+  if (has_checks(choice))
+    refuse({.live_regions = recompute_objects().regions, .released_storages = emptied_storages()});
 }
 
 }  // namespace lethe

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "lethe/config/swap_config.h"
 #include "lethe/offload/layer_input_swap.h"
+#include "lethe/plan/saved_bytes.h"
 #include "lethe/recompute/layer_tape.h"
 #include "lethe/train/recompute_choice.h"
 #include "lethe/train/run_record.h"
@@ -45,7 +48,7 @@ class MicroBatchTape final {
 
   /// Between forward and backward, when the saved bytes are at their most: takes the bytes. Throws
   /// RecomputeError [DC5] where the plan has checks, everything trains, and a region has not freed
-  /// what the plan predicts for a micro-batch of this shape.
+  /// what the plan predicts for a micro-batch of this shape, or its save units keep something else.
   void forward_done(const MicroBatchShape& shape);
 
   /// After backward: takes what was replayed and swapped, and adds it to the report. Throws
@@ -63,11 +66,12 @@ class MicroBatchTape final {
   std::optional<Tape> tape_;
   const SwapTier* tier_ = nullptr;
   std::optional<LayerInputSwap> swap_;
-  std::vector<RegionReport> regions_;  // as of the end of forward
+  std::vector<RegionReport> regions_;                    // as of the end of forward
+  std::map<std::string, std::vector<UnitBytes>> units_;  // predicted, by region
 };
 
-/// Where the plan has checks: throws RecomputeError [DC4] if a region of a step is still there. To
-/// be called between two steps.
-void expect_no_regions(const RecomputeChoice* choice);
+/// Where the plan has checks: throws RecomputeError [DC4] if a region of a step is still there, or
+/// a storage without its bytes. To be called between two steps.
+void expect_nothing_left(const RecomputeChoice* choice);
 
 }  // namespace lethe

@@ -1,8 +1,10 @@
 """The program as a user meets it: exit codes, messages, files. Needs LETHE_PROGRAM=path of bin/lethe."""
 
+import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -393,6 +395,46 @@ class ProgramTest(unittest.TestCase):
         weights = [(self.folder / out / "model" / "model.safetensors").read_bytes() for out in ("run", "plain")]
         self.assertEqual(*weights)
 
+    def test_every_mode_prints_and_records_the_digits_of_none(self):
+        csa, mhc, norm = "--recompute-csa-attention", "--mhc-recompute", "--recompute-norm"
+        full = ["--recompute-granularity", "full", "--recompute-num-layers", 2, "--recompute-method"]
+        modules = ["--recompute-granularity", "selective", "--recompute-modules"]
+        modes = {  # what some layer does: the flags
+            "": [],
+            "q_norm+norm": [norm],
+            "mhc": [mhc],
+            "mhc inner": [mhc, "--mhc-recompute-layer-num", 2],
+            "csa": [csa],
+            "csa keep=attn_out": [csa, "--recompute-csa-keep-output"],
+            "csa+q_norm+norm+mhc": [csa, mhc, norm],
+            "mtp/window plain": [csa, mhc, "--recompute-mtp", "skip"],
+            "q_norm+norm+mhc+core_attn+mla_up_proj+moe": [*modules, "core_attn", "layernorm", "mla_up_proj", "moe", "mhc"],
+            "shared_experts": [*modules, "shared_experts"],
+            "full": [*full, "block"],
+            "full save=attn": [*full, "block", "--save-units", "attn", csa],
+            "full open": [*full, "uniform"],
+            "full save=attn,moe_gate,experts,mhc,compressor": ["--recompute-ratio", 0.8, "--save-units", "all"],
+            "swap": ["--swap-layer-input"],
+        }
+
+        def run(number, flags):
+            return self.train("--train-iters", 3, "--valid-fraction", 0, "--log-interval", 1, *flags, out=str(number))
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            results = list(pool.map(run, range(len(modes)), modes.values()))
+        keys = ("loss", "loss_mtp", "loss_kl", "grad_norm")
+        digits = [[[step[key] for key in keys] for step in self.steps(str(i))] if r.returncode == 0 else r.stderr
+                  for i, r in enumerate(results)]
+        printed = [re.findall(r"^step .*  norm \S+", result.stdout, re.M) for result in results]
+        self.assertEqual((len(digits[0]), len(printed[0])), (3, 3), digits[0])
+        for number, mode in list(enumerate(modes))[1:]:
+            self.assertEqual(digits[number], digits[0], mode)
+            self.assertEqual(printed[number], printed[0], mode)
+            classes = self.record(str(number))[0]["recompute"]["classes"].values()
+            self.assertTrue(any(name.endswith(mode) for name in classes), (mode, classes))
+            for step, other in zip(self.steps(str(number)), self.steps("0")):
+                self.assertLess(step["saved_bytes"], other["saved_bytes"], mode)
+
     def test_checks_hold_regions_to_the_predicted_bytes_whatever_is_trained(self):
         flags = ["--train-iters", 1, "--recompute-csa-attention", "--mhc-recompute", "--recompute-norm", "--recompute-granularity",
                  "selective", "--recompute-modules", "moe", "--recompute-checks", "checked"]
@@ -406,6 +448,22 @@ class ProgramTest(unittest.TestCase):
             self.assertEqual(result.returncode, 0, f"{name}: {result.stderr}")
             self.assertGreater(self.steps(name)[-1]["recompute"]["released"], 0, name)
             self.assertEqual("[DC5]" in result.stderr, name == "frozen", result.stderr)
+
+    def test_checks_hold_whole_layers_and_save_units_to_the_predicted_bytes(self):
+        flags = ["--train-iters", 1, "--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", 2,
+                 "--save-units", "all", "--recompute-checks", "checked"]
+        cases = {"plain": [], "bf16": ["--bf16"], "definitions": ["--dsa-kernel-backend", "none"],
+                 "balanced": ["--moe-aux-loss-coeff", 0.01, "--seq-aux-hash-layers"],
+                 "dense": ["--csa-attention", "dense"], "dense-loss": ["--indexer-loss", "dense"],
+                 "conditional": ["--indexer-teacher", "conditional"], "no-indexer-loss": ["--indexer-loss", "off"]}
+        for name, more in cases.items():
+            result = self.train(*flags, *more, out=name)
+            self.assertEqual(result.returncode, 0, f"{name}: {result.stderr}")
+            units = self.steps(name)[-1]["recompute"]["units"]
+            self.assertEqual(list(units), ["attn", "moe_gate", "experts", "mhc", "compressor"], name)
+            for unit, counts in units.items():
+                self.assertEqual(counts["kept"], counts["predicted"], f"{name} {unit}")
+                self.assertGreater(counts["forward_ns"], 0, f"{name} {unit}")
 
     def test_swapped_inputs_change_no_digit_and_are_in_the_record(self):
         plan = self.folder / "plan.json"
@@ -467,7 +525,17 @@ class ProgramTest(unittest.TestCase):
                      "moe_dispatch", "deepseek_v4")
         self.refused(self.train("--train-iters", 1, "--recompute-granularity", "selective", "--recompute-modules", "mlp"), 2,
                      "moe")
+        self.refused(self.train("--train-iters", 1, "--recompute-ratio", 1, "--recompute-mtp", "skip", "--recompute-csa-attention"),
+                     2, "--recompute-csa-attention [RC9]", "--recompute-ratio 1, --recompute-mtp skip")
         self.assertFalse((self.folder / "run").exists())
+
+    def test_recompute_without_an_effect_is_said(self):
+        result = self.train("--train-iters", 1, "--recompute-ratio", 0.1, "--save-units", "attn", "--dry-run")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("warning: --recompute-ratio 0.1 has no effect", result.stderr)
+        self.assertIn("warning: --save-units attn has no effect", result.stderr)
+        self.assertNotIn("kept resident", result.stderr)
+        self.assertIn("nothing is recomputed", result.stdout)
 
     def test_text_becomes_tokens_and_tokens_a_data_set(self):
         text = self.folder / "text.txt"

@@ -86,18 +86,35 @@ TEST_F(CheckPlan, EveryChoiceOfFlagsGivesASoundPlan) {
   EXPECT_EQ(plans, 512);
 }
 
-// The hooks of a plan are safe on their own too: parity mode has nothing else.
+// The hooks of a plan are safe on their own too: parity mode has nothing else. Inside of an mHC
+// block the next layer pulls the output of the one before; no hook can, so parity mode is refused.
 TEST_F(CheckPlan, DefaultHooksAreSafeInHookOnlyMode) {
-  for (int bits = 0; bits < 16; ++bits) {
+  int sound = 0, refused = 0;
+  for (int bits = 0; bits < 64; ++bits) {
     config = {};
     config.csa_attention = (bits & 1) != 0;
     config.norm = (bits & 2) != 0;
     config.mhc = (bits & 4) != 0;
     config.csa_keep_output = (bits & 8) != 0;
-    make();
-    plan.mode = RecomputeMode::Reentrant;
-    EXPECT_EQ(plan_problems(subject, plan), std::vector<std::string>{}) << bits;
+    config.mtp = (bits & 16) != 0 ? MtpSelection::Skip : MtpSelection::Include;
+    subject.operators.indexer_loss = (bits & 32) != 0;
+    for (config.mhc_layer_num = 1; config.mhc_layer_num <= 4; ++config.mhc_layer_num) {
+      SCOPED_TRACE(testing::Message() << bits << ", blocks of " << config.mhc_layer_num);
+      make();
+      plan.mode = RecomputeMode::Reentrant;
+      const std::vector<std::string> problems = plan_problems(subject, plan);
+      const bool has_blocks = config.mhc && config.mhc_layer_num > 1;
+      EXPECT_EQ(problems.empty(), !has_blocks) << testing::PrintToString(problems);
+      for (const std::string& problem : problems)
+        EXPECT_NE(problem.find("'out' must be restored by the gradient of a tensor that has one, "
+                               "got pull"),
+                  std::string::npos)
+            << problem;
+      ++(has_blocks ? refused : sound);
+    }
   }
+  EXPECT_EQ(sound, 160);
+  EXPECT_EQ(refused, 96);
 }
 
 TEST_F(CheckPlan, AViolationIsARecomputeErrorWithEveryOne) {
@@ -393,6 +410,9 @@ TEST_F(CheckPlan, SC0ThePlanDescribesTheseLayers) {
   csa_layer().save_units = {"attn"};
   expect_problems({{"[SC0]", "save units need the region 'layer'"}});
   make();
+  csa_layer().allow_mutation = {"attn"};
+  expect_problems({{"[SC0]", "allow_mutation must name save units of the class, got 'attn'"}});
+  make();
   act(Id::Kv).keep = Keep::Swap;
   expect_problems({{"[SC0]", "only 'x_in' may be swapped, got 'kv'"}});
   make();
@@ -438,6 +458,19 @@ TEST(StepCheck, CountsOfAStepAreCompared) {
                           "[DC4]: no swap entries may be left at the end of a step, got 3"};
   for (size_t i = 0; i < 5; ++i)
     EXPECT_NE(problems[i].find(wanted[i]), std::string::npos) << problems[i];
+}
+
+TEST(StepCheck, WhatSaveUnitsKeepIsCompared) {
+  StepCount step;
+  step.regions = {{.id = "L0.mb0.layer", .replays = 1, .kept_bytes = 8, .predicted_kept_bytes = 8}};
+  EXPECT_TRUE(step_problems(step).empty());
+  step.regions[0].kept_bytes = 0;
+  const std::vector<std::string> problems = step_problems(step);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_NE(problems[0].find("[DC5]: L0.mb0.layer must keep 8 bytes for its save units as "
+                             "predicted, got 0"),
+            std::string::npos)
+      << problems[0];
 }
 
 }  // namespace

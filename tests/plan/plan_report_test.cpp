@@ -31,8 +31,51 @@ TEST(PlanReport, LayersOfARatioAreListed) {
   config.ratio = 0.6;
   EXPECT_EQ(plan_report(subject, make_recompute_plan(subject, config), one_document()),
             "L0-L2  main/window full\n"
+            "    layer                 frees      94744 B  keeps      16384 B\n"
             "L3  main/window plain\n"
             "MTP0  mtp/window plain\n");
+}
+
+// R6.35: what each unit keeps, and how much less the layer frees.
+TEST(PlanReport, UnitsOfWholeLayersShowWhatTheyKeep) {
+  ModelConfig model = tiny_a();
+  model.num_hash_layers = 0;
+  model.num_mtp = 0;
+  model.num_layers = 1;
+  model.ratios = {0};
+  const PlanSubject subject = PlanSubject::of(model);
+  RecomputeConfig config;
+  config.granularity = RecomputeGranularity::Full;
+  config.method = RecomputeMethod::Uniform;
+  config.num_layers = 1;
+  const RecomputePlan plan =
+      make_recompute_plan(subject, config, {"attn", "experts", "compressor"});
+  EXPECT_EQ(plan_report(subject, plan, one_document()),
+            "L0  main/window full save=attn,experts,compressor\n"
+            "    layer                 frees      74008 B  keeps      16384 B\n"
+            "    attn             unit                     keeps       8448 B  "
+            "lethe::sparse_attention\n"
+            "    experts          unit                     keeps      20480 B  lethe::experts, "
+            "lethe::swiglu_mlp\n");
+}
+
+TEST(PlanReport, RegionsInsideOfAWholeLayerLeaveTheirOutputsToIt) {
+  ModelConfig model = tiny_a();
+  model.num_hash_layers = 0;
+  model.num_mtp = 0;
+  model.num_layers = 1;
+  model.ratios = {0};
+  const PlanSubject subject = PlanSubject::of(model);
+  const LayerChoice nested{.full = true, .parts = {.mhc = true}, .nested = true};
+  const RecomputePlan plan{.classes = {make_layer_plan({}, subject.operators, nested)},
+                           .layer_to_class = {0}};
+  EXPECT_EQ(plan_report(subject, plan, one_document()),
+            "L0  main/window full+mhc nested\n"
+            "    attn_pre         G9   frees       1612 B  keeps          0 B\n"
+            "    attn_post        G10  frees          0 B  keeps          0 B  (frees nothing: its "
+            "output counts for the layer)\n"
+            "    mlp_pre          G9   frees       1612 B  keeps          0 B\n"
+            "    layer                 frees      91520 B  keeps      16384 B\n");
 }
 
 TEST(PlanReport, RegionsShowWhatTheyFreeAndWhoKeepsTheRest) {

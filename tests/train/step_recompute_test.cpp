@@ -97,14 +97,15 @@ TEST(MicroBatchTape, ChecksRefuseASecondReplayAndWhatIsLeftBehind) {
     if (refuses) {
       expect_error<RecomputeError>([&] { tape.backward_done(report); },
                                    {"[DC3]", "L0.mb0.mlp", "got 2"});
-      expect_error<RecomputeError>([&] { expect_no_regions(&choice); }, {"[DC4]", "live regions"});
+      expect_error<RecomputeError>([&] { expect_nothing_left(&choice); },
+                                   {"[DC4]", "live regions"});
     } else {
       tape.backward_done(report);
       EXPECT_EQ(report.recompute->replays, 2);
-      EXPECT_NO_THROW(expect_no_regions(&choice));
+      EXPECT_NO_THROW(expect_nothing_left(&choice));
     }
     loss.reset();
-    EXPECT_NO_THROW(expect_no_regions(&choice));
+    EXPECT_NO_THROW(expect_nothing_left(&choice));
   }
 }
 
