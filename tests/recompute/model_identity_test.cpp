@@ -2,13 +2,18 @@
 
 #include "recompute/model_run.h"
 #include "support/process_threads.h"
+#include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
 #include <ATen/Parallel.h>
 
 #include "lethe/base/error.h"
 #include "lethe/core/byte_accounting.h"
+#include "lethe/core/live_blocks.h"
+#include "lethe/core/storage_guard.h"
 #include "lethe/plan/check_plan.h"
+#include "lethe/recompute/region_trace.h"
+#include "lethe/train/recompute_trace.h"
 
 // Whatever is recomputed, every bit is that of the run that recomputes nothing (spec 3 7.1).
 namespace lethe::test {
@@ -34,12 +39,6 @@ void expect_same_bits(const RunCase& which, const std::string& name, const Recom
   EXPECT_EQ(recompute_objects().saved, 0);
 }
 
-bool has_whole_layers(const RecomputePlan& plan) {
-  for (const LayerPlan& layer : plan.classes)
-    if (layer.find(SubgraphId::Layer) != nullptr) return true;
-  return false;
-}
-
 // Of one micro-batch; the streams that enter the first layer are one memory.
 int64_t swapped_bytes(const RunCase& which, const RecomputePlan& plan) {
   const PlanSubject subject = subject_of(which);
@@ -51,6 +50,43 @@ int64_t swapped_bytes(const RunCase& which, const RecomputePlan& plan) {
                        {SubgraphId::LayerInput, 0}) /
              (i == 0 ? subject.model.streams : 1);
   return sum;
+}
+
+// What a region keeps is what its save units predict, call by call. Returns those of the bytes that
+// a run without recompute would not hold.
+int64_t expect_kept(const RegionReport& region,
+                    const std::map<std::string, std::vector<UnitBytes>>& predicted) {
+  std::map<std::string, int64_t> kept, wanted;
+  for (const KeptReport& row : region.kept) kept[row.name] = row.bytes;
+  int64_t added = 0;
+  if (const auto units = predicted.find(region.name); units != predicted.end())
+    for (const UnitBytes& unit : units->second)
+      for (const KeptBytes& call : unit.calls) {
+        wanted[call.call] = call.bytes;
+        added += call.added;
+      }
+  EXPECT_EQ(kept, wanted) << region.name;
+  return added;
+}
+
+// Of every region, and of all together: what is freed and kept is what the plan predicts.
+void expect_predicted_bytes(const RunCase& which,
+                            const std::string& name,
+                            const RecomputePlan& plan) {
+  SCOPED_TRACE(name + ", " + which.text());
+  const PlanSubject subject = subject_of(which);
+  const ModelRun run = train_steps(which, plan, 1);
+  const auto freed = predicted_bytes(subject, plan, shape_of(which), 0);
+  const auto units = predicted_units(subject, plan, shape_of(which), 0);
+  int64_t drop = swapped_bytes(which, plan);
+  for (const RegionReport& region : run.forgotten) {
+    const auto found = freed.find(region.name);
+    ASSERT_TRUE(found != freed.end()) << region.name;
+    EXPECT_EQ(region.released, found->second) << region.name;
+    drop += found->second - expect_kept(region, units);
+  }
+  EXPECT_EQ(run.forgotten.size(), freed.size());
+  EXPECT_EQ(plain_run(which).saved_bytes - run.saved_bytes, drop);
 }
 
 class ModelIdentity : public testing::Test {
@@ -103,25 +139,19 @@ TEST_F(ModelIdentity, EveryModeSavesBytesAndReplays) {
   }
 }
 
-// Of every region, and of all together: what is freed is what the plan predicts, to the byte.
+// To the byte.
 TEST_F(ModelIdentity, TheBytesFreedAreThosePredicted) {
-  for (const RunCase& which : {RunCase{}, RunCase{.packed = true, .mtp = false}}) {
-    const PlanSubject subject = subject_of(which);
-    for (const RecomputeMode& mode : recompute_modes(subject)) {
-      if (has_whole_layers(mode.plan)) continue;
-      SCOPED_TRACE(mode.name + ", " + which.text());
-      const ModelRun run = train_three_steps(which, mode.plan);
-      const std::map<std::string, int64_t> predicted =
-          predicted_bytes(subject, mode.plan, shape_of(which), 0);
-      int64_t sum = 0;
-      sum += swapped_bytes(which, mode.plan);
-      for (const RegionReport& region : run.forgotten) {
-        EXPECT_EQ(region.released, predicted.at(region.name)) << region.name;
-        sum += predicted.at(region.name);
-      }
-      EXPECT_EQ(run.forgotten.size(), predicted.size());
-      EXPECT_EQ(plain_run(which).saved_bytes - run.saved_bytes, sum);
-    }
+  for (const RunCase& which : {RunCase{}, RunCase{.packed = true, .mtp = false}})
+    for (const RecomputeMode& mode : recompute_modes(subject_of(which)))
+      expect_predicted_bytes(which, mode.name, mode.plan);
+}
+
+// Save units and nested regions of all sorts, beside each other.
+TEST_F(ModelIdentity, RandomPlansFreeTheBytesPredicted) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const RunCase which{.packed = seed % 2 == 1};
+    expect_predicted_bytes(
+        which, fmt::format("seed {}", seed), random_plan(subject_of(which), seed));
   }
 }
 
@@ -140,18 +170,51 @@ RecomputePlan everything_on(const RunCase& which) {
   return plan;
 }
 
+// What a step may leave behind without the next one taking it up.
+std::string held_by(const BlockWatch& watch, RegionTrace& trace, const ModelRun& run) {
+  return fmt::format(
+      "{} bytes in {} storages, {} storages emptied, {} bytes in the host tier, {} regions, {} "
+      "saved tensors, {} threads, {} events of the step",
+      bytes().live,
+      watch.live().blocks.size(),
+      emptied_storages(),
+      run.host_bytes,
+      recompute_objects().regions,
+      recompute_objects().saved,
+      thread_names().size(),
+      trace.take().size());
+}
+
+// With statistics of every step, a trace and the list of blocks.
 TEST_F(ModelIdentity, AHundredStepsLeaveNothingBehind) {
   const RunCase which;
   const RecomputePlan plan = everything_on(which);
   train_steps(which, plan, 3);
   const int64_t live = bytes().live;
   const size_t threads = thread_names().size();
-  const ModelRun run = train_steps(which, plan, 100);
-  EXPECT_GT(run.swapped.entries_in, 0);
+  {
+    const TempFolder folder;
+    RecomputeTrace statistics(folder.path(), subject_of(which), plan, {.num_steps = 0});
+    const BlockWatch watch;
+    RegionTrace trace;
+    std::string early;
+    train_steps(which, plan, 100, [&](int step, const ModelRun& run) {
+      statistics.begin_step(step);
+      statistics.end_step(run.forgotten);
+      EXPECT_GT(run.swapped.entries_in, 0);
+      EXPECT_EQ(run.host_bytes, 0);
+      EXPECT_EQ(recompute_objects().regions, 0);
+      EXPECT_EQ(recompute_objects().saved, 0);
+      const std::string now = held_by(watch, trace, run);
+      if (step < 10)
+        early = now;
+      else
+        EXPECT_EQ(now, early) << "after step " << step;
+    });
+    EXPECT_EQ(trace.dropped(), 0);
+  }
   EXPECT_EQ(bytes().live, live);
   EXPECT_EQ(thread_names().size(), threads);
-  EXPECT_EQ(recompute_objects().regions, 0);
-  EXPECT_EQ(recompute_objects().saved, 0);
 }
 
 TEST_F(ModelIdentity, AnExceptionInAReplayLeavesTheNextStepCorrect) {

@@ -56,8 +56,11 @@ class Training {
             /*seed=*/7)),
         optimizer_(group_parameters(model_->params(), {.kind = OptimizerKind::AdamW})) {}
 
-  ModelRun run(int num_steps) {
-    for (int step = 0; step < num_steps; ++step) take_step(step);
+  ModelRun run(int num_steps, const AfterStep& after_step) {
+    for (int step = 0; step < num_steps; ++step) {
+      take_step(step);
+      if (after_step) after_step(step, run_);
+    }
     for (size_t i = 0; i < model_->params().size(); ++i)
       add("after." + model_->params().row(i).name, bytes_of(model_->params().value(i)));
     return std::move(run_);
@@ -89,6 +92,7 @@ class Training {
       if (biases[i].defined() && tally.expert_counts[i].defined())
         ops::update_router_bias(biases[i], tally.expert_counts[i], 1e-2);
     add(at + "random", bytes_of(at::detail::getDefaultCPUGenerator().get_state()));
+    run_.host_bytes = backend_->report().host_bytes;
   }
 
   void run_micro_batch(const std::string& at, int seed, int index, RunTally& tally) {
@@ -170,12 +174,15 @@ PlanSubject subject_of(const RunCase& which) {
   return PlanSubject::of(model_of(which));
 }
 
-ModelRun train_steps(const RunCase& which, const RecomputePlan& plan, int num_steps) {
+ModelRun train_steps(const RunCase& which,
+                     const RecomputePlan& plan,
+                     int num_steps,
+                     const AfterStep& after_step) {
   install_byte_accounting();
   at::set_num_threads(which.threads);
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   generator.set_current_seed(1);
-  return Training(which, plan).run(num_steps);
+  return Training(which, plan).run(num_steps, after_step);
 }
 
 ModelRun train_three_steps(const RunCase& which, const RecomputePlan& plan) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,14 +39,21 @@ struct ModelRun {
   std::vector<RegionReport> forgotten, replayed;
   int64_t saved_bytes = 0;  // activations at the end of the first forward
   SwapStats swapped;        // of all micro-batches of the last step
+  int64_t host_bytes = 0;   // in the host tier after the last step
 };
 
 /// Three steps of training with every loss: losses, indexer losses, expert counts, gradients of all
 /// parameters and of every layer's output, random state, and at the end parameters and biases.
 ModelRun train_three_steps(const RunCase& which, const RecomputePlan& plan);
 
+/// Behind each step, numbered from 0: what there is of the run, its model still alive.
+using AfterStep = std::function<void(int step, const ModelRun& run)>;
+
 /// The same for a number of steps.
-ModelRun train_steps(const RunCase& which, const RecomputePlan& plan, int num_steps);
+ModelRun train_steps(const RunCase& which,
+                     const RecomputePlan& plan,
+                     int num_steps,
+                     const AfterStep& after_step = {});
 
 /// Of every micro-batch.
 MicroBatchShape shape_of(const RunCase& which);
