@@ -435,14 +435,16 @@ class ProgramTest(unittest.TestCase):
             for step, other in zip(self.steps(str(number)), self.steps("0")):
                 self.assertLess(step["saved_bytes"], other["saved_bytes"], mode)
 
+    # Settings that change what layers save.
+    BYTE_CASES = {"plain": [], "bf16": ["--bf16"], "definitions": ["--dsa-kernel-backend", "none"],
+                  "balanced": ["--moe-aux-loss-coeff", 0.01, "--seq-aux-hash-layers"],
+                  "dense": ["--csa-attention", "dense"], "dense-loss": ["--indexer-loss", "dense"],
+                  "conditional": ["--indexer-teacher", "conditional"], "no-indexer-loss": ["--indexer-loss", "off"]}
+
     def test_checks_hold_regions_to_the_predicted_bytes_whatever_is_trained(self):
         flags = ["--train-iters", 1, "--recompute-csa-attention", "--mhc-recompute", "--recompute-norm", "--recompute-granularity",
                  "selective", "--recompute-modules", "moe", "--recompute-checks", "checked"]
-        cases = {"plain": [], "bf16": ["--bf16"], "definitions": ["--dsa-kernel-backend", "none"],
-                 "part": ["--recompute-norm-num-layers", 2], "frozen": ["--train-only-indexer"],
-                 "balanced": ["--moe-aux-loss-coeff", 0.01, "--seq-aux-hash-layers"],
-                 "dense": ["--csa-attention", "dense"], "dense-loss": ["--indexer-loss", "dense"],
-                 "conditional": ["--indexer-teacher", "conditional"], "no-indexer-loss": ["--indexer-loss", "off"]}
+        cases = self.BYTE_CASES | {"part": ["--recompute-norm-num-layers", 2], "frozen": ["--train-only-indexer"]}
         for name, more in cases.items():
             result = self.train(*flags, *more, out=name)
             self.assertEqual(result.returncode, 0, f"{name}: {result.stderr}")
@@ -452,11 +454,7 @@ class ProgramTest(unittest.TestCase):
     def test_checks_hold_whole_layers_and_save_units_to_the_predicted_bytes(self):
         flags = ["--train-iters", 1, "--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", 2,
                  "--save-units", "all", "--recompute-checks", "checked"]
-        cases = {"plain": [], "bf16": ["--bf16"], "definitions": ["--dsa-kernel-backend", "none"],
-                 "balanced": ["--moe-aux-loss-coeff", 0.01, "--seq-aux-hash-layers"],
-                 "dense": ["--csa-attention", "dense"], "dense-loss": ["--indexer-loss", "dense"],
-                 "conditional": ["--indexer-teacher", "conditional"], "no-indexer-loss": ["--indexer-loss", "off"]}
-        for name, more in cases.items():
+        for name, more in self.BYTE_CASES.items():
             result = self.train(*flags, *more, out=name)
             self.assertEqual(result.returncode, 0, f"{name}: {result.stderr}")
             units = self.steps(name)[-1]["recompute"]["units"]

@@ -36,14 +36,18 @@ TEST(PlanReport, LayersOfARatioAreListed) {
             "MTP0  mtp/window plain\n");
 }
 
-// R6.35: what each unit keeps, and how much less the layer frees.
-TEST(PlanReport, UnitsOfWholeLayersShowWhatTheyKeep) {
+PlanSubject one_window_layer() {
   ModelConfig model = tiny_a();
   model.num_hash_layers = 0;
   model.num_mtp = 0;
   model.num_layers = 1;
   model.ratios = {0};
-  const PlanSubject subject = PlanSubject::of(model);
+  return PlanSubject::of(model);
+}
+
+// R6.35: what each unit keeps, and how much less the layer frees.
+TEST(PlanReport, UnitsOfWholeLayersShowWhatTheyKeep) {
+  const PlanSubject subject = one_window_layer();
   RecomputeConfig config;
   config.granularity = RecomputeGranularity::Full;
   config.method = RecomputeMethod::Uniform;
@@ -60,12 +64,7 @@ TEST(PlanReport, UnitsOfWholeLayersShowWhatTheyKeep) {
 }
 
 TEST(PlanReport, RegionsInsideOfAWholeLayerLeaveTheirOutputsToIt) {
-  ModelConfig model = tiny_a();
-  model.num_hash_layers = 0;
-  model.num_mtp = 0;
-  model.num_layers = 1;
-  model.ratios = {0};
-  const PlanSubject subject = PlanSubject::of(model);
+  const PlanSubject subject = one_window_layer();
   const LayerChoice nested{.full = true, .parts = {.mhc = true}, .nested = true};
   const RecomputePlan plan{.classes = {make_layer_plan({}, subject.operators, nested)},
                            .layer_to_class = {0}};
