@@ -19,6 +19,7 @@ help:
 	@echo "              about an hour on two idle cores; PEERS=0: without the peers (no download, minutes)"
 	@echo "make bench-recompute  time against memory of every way to recompute into $(BENCH_OUTPUT)/recompute.md, then every"
 	@echo "              mode in every case byte for byte against none (and RANDOM_PLANS=$(RANDOM_PLANS) random plans); an hour"
+	@echo "              and a quarter"
 	@echo "make format   format the C++ sources (clang-format-14)"
 	@echo "make docs     write docs/reference from the program's own tables"
 	@echo "make clean    remove the build folders; .venv and out/ stay"
