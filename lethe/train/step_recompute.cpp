@@ -124,16 +124,13 @@ void MicroBatchTape::check_freed(const MicroBatchShape& shape) const {
   StepCount count;
   for (const RegionReport& region : regions_) {
     const auto found = predicted.find(region.name);
-    if (found == predicted.end()) continue;
     RegionCount& row = count.regions.emplace_back();
-    row = {.id = region.name,
-           .had_backward = false,
-           .released_bytes = region.released,
-           .predicted_bytes = found->second};
+    row = {.id = region.name, .had_backward = false, .released_bytes = region.released};
+    if (found != predicted.end()) row.predicted_bytes = found->second;
     if (const auto units = units_.find(region.name); units != units_.end())
       for (const UnitBytes& unit : units->second) row.predicted_kept_bytes += unit.bytes();
     for (const KeptReport& kept : region.kept) row.kept_bytes += kept.bytes;
-    predicted.erase(found);
+    if (found != predicted.end()) predicted.erase(found);
   }
   for (const auto& [id, bytes] : predicted)  // never ran
     count.regions.push_back({.id = id, .had_backward = false, .predicted_bytes = bytes});

@@ -121,6 +121,16 @@ TEST(MicroBatchTape, ChecksRefuseARegionThatFreesSomethingElse) {
                                {"[DC5]", "L0.mb0.q_up", "as predicted", "got 1024"});
 }
 
+TEST(MicroBatchTape, ChecksRefuseARegionThatThePlanDoesNotHave) {
+  const RecomputeChoice choice = some_choice(PlanChecks::Checked);
+  MicroBatchTape tape(&choice, 0);
+  const at::Tensor x = at::ones({kElements}).requires_grad_();
+  const auto fn = [](const at::Tensor& in) { return at::sin(at::exp(in)); };
+  const at::Tensor loss = tape.pass().tape->run("L0.mb0.other", fn, x).sum();
+  expect_error<RecomputeError>([&] { tape.forward_done(one_document()); },
+                               {"[DC5]", "L0.mb0.other must release 0 bytes", "got 1024"});
+}
+
 // A plan that swaps needs no tape; what is left in the tier when backward is through is refused.
 TEST(MicroBatchTape, SwapsAreReportedAndNoneMayBeLeft) {
   const PlanSubject subject = PlanSubject::of(test::tiny_a());
