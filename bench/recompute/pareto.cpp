@@ -8,17 +8,14 @@
 #include <filesystem>
 #include <iostream>
 
-#include "bench/support/machine.h"
+#include "bench/recompute/replay_cost.h"
 #include "bench/support/median.h"
 #include "bench/support/model_step.h"
-#include "bench/support/node_time.h"
 #include "bench/support/program.h"
 #include "bench/support/recompute_settings.h"
 #include "bench/support/table.h"
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-
-#include <ATen/Parallel.h>
 
 #include "lethe/base/error.h"
 #include "lethe/core/byte_accounting.h"
@@ -121,31 +118,14 @@ lethe::bench::Table table_of(const std::vector<Measured>& all) {
 
 constexpr const char* kWholeLayers = "whole layers";
 
-// Everything discarded: what it adds to a step, against the forward of the layers.
-std::string replay_text(const std::vector<Measured>& all,
-                        const lethe::ModelConfig& config,
-                        int64_t seq) {
+// Everything discarded, after the table and in rounds of its own.
+std::string replay_text(ModelStep& step,
+                        const std::vector<Measured>& all,
+                        int64_t seq,
+                        int64_t rounds) {
   const auto whole = std::find_if(
       all.begin(), all.end(), [](const Measured& m) { return m.setting->name == kWholeLayers; });
-  if (whole == all.end()) return "";
-  const lethe::bench::Peaks peaks = lethe::bench::measure_peaks(at::get_num_threads());
-  lethe::bench::GemmRates rates;
-  const lethe::bench::NodeTime least =
-      lethe::bench::total_time(lethe::bench::replay_work(config, seq), peaks, rates);
-  std::vector<double> extra;
-  for (size_t i = 0; i < whole->seconds.size(); ++i)
-    extra.push_back(whole->seconds[i] - all.front().seconds[i]);
-  return fmt::format(
-      "Everything discarded ({}): {:.3f} s more a step, replays {:.3f} s. Forward of the layers at "
-      "the peaks ({:.1f} GFLOP/s, triad {:.1f} GB/s) {:.3f} s, with products at the rate of at::mm "
-      "{:.3f} s.\n",
-      kWholeLayers,
-      median(extra),
-      median(whole->replay),
-      peaks.fma_flops / 1e9,
-      peaks.triad_bytes / 1e9,
-      least.ideal,
-      least.with_mm);
+  return whole == all.end() ? "" : lethe::bench::replay_cost(step, whole->plan, seq, rounds);
 }
 
 void measure(const Options& o, int64_t seq) {
@@ -172,7 +152,7 @@ void measure(const Options& o, int64_t seq) {
                   o.rounds,
                   median(all.front().forward),
                   all.front().loss);
-  const std::string replay = replay_text(all, step.config(), seq);
+  const std::string replay = replay_text(step, all, seq, o.rounds);
   std::cout << title << "\n\n" << lethe::bench::plain_text(table) << "\n" << replay << std::flush;
   lethe::bench::append_to_file(o.out,
                                title + "\n\n" + lethe::bench::markdown(table) + "\n" + replay);

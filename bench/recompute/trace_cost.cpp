@@ -1,7 +1,6 @@
 // What looking costs: steps with regions' statistics, the trace and the census on, against steps
 // without, alternating (issue figure: under 1 %).
 //   build-bench/bin/bench_trace --config bench/peers/model.json [--seq 1024] [--rounds 11]
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <iostream>
@@ -73,8 +72,6 @@ void run(const Options& o) {
     ratios.push_back(on / off);
     written.push_back(writing);
   }
-  std::sort(ratios.begin(), ratios.end());
-  const auto quartile = [&](size_t i) { return ratios[i * (ratios.size() - 1) / 4]; };
   std::cout << fmt::format(
       "S={}, {}: {:.3f} s a step, {:.4f} of it with everything on (median of {} pairs, "
       "half of them {:.4f} to {:.4f}), {:.1f} ms more to write the step's files\n",
@@ -83,8 +80,8 @@ void run(const Options& o) {
       lethe::bench::median(plain),
       lethe::bench::median(ratios),
       o.rounds,
-      quartile(1),
-      quartile(3),
+      lethe::bench::quartile(ratios, 1),
+      lethe::bench::quartile(ratios, 3),
       lethe::bench::median(written) * 1e3);
 }
 
