@@ -16,14 +16,22 @@ class Indexer final {
  public:
   Indexer(const ParamScope& scope, const ModelConfig& config);
 
-  /// x_indexer, qa -> index_q, index_k, index_w, topk.
+  /// x_indexer, qa -> topk, and for the KL loss or an observer index_q, index_k, index_w.
   void forward(LayerState& state, const at::Tensor& inv_freq) const;
 
  private:
-  /// The sub-graph: {x, qa} -> {topk, q, k, w}.
-  [[nodiscard]] Tensors choose(const MicroBatch& batch,
+  /// The sub-graph: {x, qa} -> {topk, q, k, w}, or {topk} alone.
+  [[nodiscard]] Tensors choose(const ForwardPass& pass,
                                const at::Tensor& inv_freq,
                                const Tensors& inputs) const;
+
+  /// {x, qa} -> {q, k, w}.
+  [[nodiscard]] Tensors project(const MicroBatch& batch,
+                                const at::Tensor& inv_freq,
+                                const Tensors& inputs) const;
+
+  /// {q, k, w} -> int32 [T,K].
+  [[nodiscard]] at::Tensor best(const MicroBatch& batch, const Tensors& projected) const;
   void observe(const LayerState& state) const;
 
   int64_t heads_, head_dim_, topk_;

@@ -79,12 +79,12 @@ class LayerCalls {
   }
 
   // The layer's own and, of as many slots, the indexer's, whose keys are saved behind the Hadamard
-  // transform where there is one.
+  // transform where there is one. Without its loss the latter is a part of the recorded choice.
   [[nodiscard]] KeptBytes compressor() const {
     const int64_t slots = act(Id::Compressor);
-    const int64_t keys = kind_.has_indexer() ? act(Id::Indexer, 2) : 0;
-    const bool keys_saved = facts_.indexer_loss && !m_.indexer_hadamard;
-    return keys_saved ? sum(slots + keys, 0) : sum(slots, keys);
+    const bool has_loss = kind_.has_indexer() && facts_.indexer_loss;
+    const int64_t keys = has_loss ? act(Id::Indexer, 2) : 0;
+    return m_.indexer_hadamard ? sum(slots, keys) : sum(slots + keys, 0);
   }
 
   const ModelConfig& m_;

@@ -200,8 +200,9 @@ void off_record(const std::function<void()>& f);
 void once(const std::function<void()>& f);
 
 /// choose() in forward; in a replay what it returned then. For choices that a replay must not make
-/// anew (expert and key indices): tensors without gradient, kept by the region. Outside of regions:
-/// choose(). Throws E4 when the replay asks for more than forward recorded.
+/// anew (expert and key indices): tensors without gradient, kept by the region. Calls of kept names
+/// inside are not kept. Outside of regions: choose(). Throws E4 when the replay asks for more than
+/// forward recorded.
 Tensors recorded(const std::function<Tensors()>& choose);
 
 /// See EarlyStop::AfterMark. Outside of replays: nothing.

@@ -259,7 +259,9 @@ Tensors recorded(const std::function<Tensors()>& choose) {
   if (replay != nullptr) {
     choice = replay->region->next_choice(*replay);
   } else {
-    const at::NoGradGuard no_grad;  // a replay skips it: it must save nothing
+    // A replay skips it: it must save nothing and keep no call.
+    const at::NoGradGuard no_grad;
+    const ScopeGuard outside(nullptr);
     choice = choose();
   }
   for (Scope* s = current_scope(); s != nullptr && s->region != nullptr; s = s->parent) {

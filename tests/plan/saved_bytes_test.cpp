@@ -128,6 +128,7 @@ TEST(SavedBytes, TheGateKeepsAChoiceThatStaysAnyway) {
 }
 
 // The indexer's loss saves keys behind the Hadamard transform: those before it are kept besides.
+// Without the loss the indexer is a recorded choice, of which nothing is kept.
 TEST(SavedBytes, KeysOfTheIndexerAreAddedWhereNobodySavesThem) {
   const LayerKind kind{.ratio = kCsaRatio};
   const auto compressor = [&kind](bool hadamard, const OperatorFacts& facts) {
@@ -144,7 +145,10 @@ TEST(SavedBytes, KeysOfTheIndexerAreAddedWhereNobodySavesThem) {
     EXPECT_EQ(compressor(hadamard, {}).bytes, keys + own) << hadamard;
   EXPECT_EQ(compressor(true, {}).added, keys);
   EXPECT_EQ(compressor(false, {}).added, 0);
-  EXPECT_EQ(compressor(false, no_loss).added, keys);
+  for (const bool hadamard : {true, false}) {
+    EXPECT_EQ(compressor(hadamard, no_loss).bytes, own) << hadamard;
+    EXPECT_EQ(compressor(hadamard, no_loss).added, 0) << hadamard;
+  }
 }
 
 }  // namespace

@@ -217,17 +217,37 @@ class Listening {
   at::CallbackHandle handle_;
 };
 
-std::vector<std::string> operators_of_a_step(const DeepseekV4& model, const RecomputePlan& plan) {
+std::vector<std::string> operators_of_a_step(const DeepseekV4& model,
+                                             const RecomputePlan& plan,
+                                             IndexerLoss loss = IndexerLoss::Sparse) {
   std::vector<std::string> operators;
   const Listening listening(operators);
   RunTally tally = model.make_tally();
   Tape tape;
   const MicroBatch batch = random_batch(model.config(), kLengths, 100);
-  const LossFactors factors = all_losses(model.config());
+  LossFactors factors = all_losses(model.config());
+  factors.indexer_loss = loss;
   const at::Tensor total =
       model.forward(batch, factors, tally, {}, {.tape = &tape, .plan = &plan}).total;
   (void)gradients_of(total, model.params());
   return operators;
+}
+
+// R6.25: an indexer without a loss is its choice, of which a replay makes nothing again.
+TEST(ModelStep, AReplayRunsTheIndexersOnlyForTheirLoss) {
+  const auto model = lively_model(model_of({}), {}, /*seed=*/7);
+  for (const char* name : {"csa", "full uniform 1", "nested"}) {
+    SCOPED_TRACE(name);
+    const auto calls = [&](const PlanSubject& subject, IndexerLoss loss, const std::string& call) {
+      const auto all = operators_of_a_step(*model, plan_of(subject, name), loss);
+      return std::count(all.begin(), all.end(), call);
+    };
+    const PlanSubject with = subject_of({}), without = subject_without_indexer_loss();
+    EXPECT_GT(calls(with, IndexerLoss::Sparse, "replay lethe::rope"), 0);
+    EXPECT_EQ(calls(without, IndexerLoss::Off, "replay lethe::rope"), 0);
+    EXPECT_GT(calls(without, IndexerLoss::Off, "lethe::rope"), 0);
+    EXPECT_GT(calls(without, IndexerLoss::Off, "replay lethe::sparse_attention"), 0);
+  }
 }
 
 // T4.22, R6.23: nothing is set up by the first forward or the first replay.
