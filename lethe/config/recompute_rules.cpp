@@ -85,35 +85,17 @@ std::string shared_experts_not_in_moe(const RunConfig& c) {
          "of them out";
 }
 
-/// The first flag that asks for parts of layers; nullptr where there is none.
-const char* fine_flag(const RecomputeConfig& r) {
-  if (r.csa_attention) return "--recompute-csa-attention";
-  if (recomputes_mhc(r)) return "--mhc-recompute";
-  if (recomputes_norms(r)) return "--recompute-norm";
-  return nullptr;
-}
-
 int64_t num_taking_part(const RunConfig& c) {
   return c.model.num_layers +
          (c.recompute.mtp == MtpSelection::Include ? c.model.num_mtp : int64_t{0});
 }
 
-/// recompute_granularity = full leaves layers to the flags of parts. What a ratio leaves is known
-/// where it is rounded (plan/make_plan.h).
+/// Not every layer is recomputed whole. What a ratio leaves is known where it is rounded
+/// (plan/make_plan.h).
 bool leaves_layers(const RunConfig& c) {
   const RecomputeConfig& r = c.recompute;
   if (!is_full(c) || !r.num_layers) return true;
   return r.method == Method::Block && *r.num_layers < num_taking_part(c);
-}
-
-std::string layers_are_left(const RunConfig& c) {
-  const char* fine = fine_flag(c.recompute);
-  if (fine == nullptr || leaves_layers(c)) return "";
-  return fmt::format(
-      "must leave layers to {}, got every one of {} recomputed whole; leave that flag out or give "
-      "block with fewer layers",
-      fine,
-      num_taking_part(c));
 }
 
 std::string output_is_of_csa(const RunConfig& c) {
@@ -204,7 +186,7 @@ std::string plan_is_alone(const RunConfig& c) {
       *c.recompute.plan_file);
 }
 
-constexpr std::array<RunRule, 19> kRules{{
+constexpr std::array<RunRule, 18> kRules{{
     {"RC1", "--recompute-method", "full recompute has a method", full_has_method},
     {"RC2", "--recompute-method", "recompute_method is of full recompute", method_is_of_full},
     {"RC3", "--recompute-num-layers", "full recompute has a number of layers", full_has_number},
@@ -222,10 +204,7 @@ constexpr std::array<RunRule, 19> kRules{{
      "recompute_modules are of selective recompute",
      modules_are_selective},
     {"RC8", "--recompute-modules", "mlp and mhc are not recomputed together", mhc_not_in_mlp},
-    {"RC9",
-     "--recompute-granularity",
-     "full recompute leaves layers to fine-grained recompute",
-     layers_are_left},
+    // RC9 is of the plan, which knows what every layer has (plan/make_plan.h).
     {"RC10",
      "--recompute-csa-keep-output",
      "recompute_csa_keep_output has recompute_csa_attention",

@@ -87,16 +87,16 @@ void expect_declared(const SaveSelection& written, const SaveTargetMap& map) {
   }
 }
 
-bool has_whole_layers(const RecomputePlan& plan) {
+bool has_region(const RecomputePlan& plan, SubgraphId id) {
   return std::any_of(
-      plan.layer_to_class.begin(), plan.layer_to_class.end(), [&plan](uint16_t index) {
-        return plan.classes.at(index).find(SubgraphId::Layer) != nullptr;
+      plan.layer_to_class.begin(), plan.layer_to_class.end(), [&plan, id](uint16_t index) {
+        return plan.classes.at(index).find(id) != nullptr;
       });
 }
 
 /// A share of the layers is rounded down, to none of them where it is less than one.
 void warn_of_idle_ratio(const RecomputeConfig& config, RecomputeChoice& choice) {
-  if (config.ratio.value_or(0) <= 0 || has_whole_layers(choice.plan)) return;
+  if (config.ratio.value_or(0) <= 0 || has_region(choice.plan, SubgraphId::Layer)) return;
   const std::vector<StageLayer> layers = stage_layers(choice.subject);
   const auto total = std::count_if(layers.begin(), layers.end(), [&config](const StageLayer& one) {
     return !one.kind.mtp || config.mtp == MtpSelection::Include;
@@ -136,6 +136,15 @@ void drop_idle_units(const RecomputeConfig& config, RecomputeChoice& choice) {
                   "layers whole, or leave it out",
                   config.plan_file ? *config.plan_file + ": save unit" : "--save-units",
                   fmt::join(idle, " ")));
+}
+
+/// The output of a layer's MLP half goes and comes back only inside a block [G11].
+void warn_of_idle_blocks(const RecomputeConfig& config, RecomputeChoice& choice) {
+  if (config.mhc_layer_num <= 1 || has_region(choice.plan, SubgraphId::MlpPost)) return;
+  choice.warnings.push_back(
+      fmt::format("--mhc-recompute-layer-num {} has no effect: no two layers that recompute mHC "
+                  "follow each other, and an MTP block stands alone; leave it out",
+                  config.mhc_layer_num));
 }
 
 void warn_of_an_idle_plan(const RecomputeConfig& config, RecomputeChoice& choice) {
@@ -200,6 +209,7 @@ RecomputeChoice choose_recompute(const RunConfig& config) {
   }
   warn_of_idle_ratio(recompute, choice);
   drop_idle_units(recompute, choice);
+  warn_of_idle_blocks(recompute, choice);
   warn_of_an_idle_plan(recompute, choice);
   if (config.swap != SwapConfig{} && !choice.plan.swaps())
     log_warn(

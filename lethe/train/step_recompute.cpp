@@ -44,34 +44,23 @@ void add(RecomputeReport& sum, const RegionReport& region) {
 }
 
 // What the save units of a region keep.
-std::vector<UnitReport> unit_reports(const RegionReport& region,
-                                     const std::vector<UnitBytes>& predicted) {
-  std::vector<UnitReport> rows;
+void add(std::vector<UnitReport>& sums,
+         const RegionReport& region,
+         const std::vector<UnitBytes>& predicted) {
   for (const UnitBytes& unit : predicted) {
-    UnitReport& row = rows.emplace_back();
-    row.unit = unit.unit;
-    row.predicted = unit.bytes();
+    auto sum = std::find_if(
+        sums.begin(), sums.end(), [&unit](const UnitReport& s) { return s.unit == unit.unit; });
+    if (sum == sums.end()) sum = sums.insert(sum, UnitReport{.unit = unit.unit});
+    sum->predicted += unit.bytes();
     for (const KeptReport& kept : region.kept) {
       const bool is_of_unit =
           std::any_of(unit.calls.begin(), unit.calls.end(), [&kept](const KeptBytes& call) {
             return call.call == kept.name;
           });
       if (!is_of_unit) continue;
-      row.kept += kept.bytes;
-      row.forward_ns += kept.forward_ns;
+      sum->kept += kept.bytes;
+      sum->forward_ns += kept.forward_ns;
     }
-  }
-  return rows;
-}
-
-void add(std::vector<UnitReport>& sums, const std::vector<UnitReport>& rows) {
-  for (const UnitReport& row : rows) {
-    auto sum = std::find_if(
-        sums.begin(), sums.end(), [&row](const UnitReport& s) { return s.unit == row.unit; });
-    if (sum == sums.end()) sum = sums.insert(sum, UnitReport{.unit = row.unit});
-    sum->kept += row.kept;
-    sum->predicted += row.predicted;
-    sum->forward_ns += row.forward_ns;
   }
 }
 
@@ -168,7 +157,7 @@ void MicroBatchTape::report_recompute(std::optional<RecomputeReport>& report) {
   for (RegionReport& region : regions_) {
     add(*report, region);
     if (const auto units = units_.find(region.name); units != units_.end())
-      add(report->units, unit_reports(region, units->second));
+      add(report->units, region, units->second);
     report->regions.push_back(std::move(region));
   }
   regions_.clear();

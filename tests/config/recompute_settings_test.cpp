@@ -239,27 +239,6 @@ TEST(RecomputeSettings, ModulesAreOfSelectiveAndMhcIsNotInMlp) {
       {selective, {"recompute-modules", "mlp"}, {"mhc-recompute", "true"}}, {"RC8"}, {"got both"});
 }
 
-// SC9 for flags: a layer is recomputed whole or in parts.
-TEST(RecomputeSettings, WholeLayersLeaveSomeToTheParts) {
-  const std::vector<std::string> full = {"recompute-granularity", "full"},
-                                 block = {"recompute-method", "block"},
-                                 uniform = {"recompute-method", "uniform"},
-                                 csa = {"recompute-csa-attention", "true"};
-  accept({full, block, {"recompute-num-layers", "4"}, csa});
-  refuse({full, block, {"recompute-num-layers", "5"}, csa},
-         {"RC9"},
-         {"--recompute-granularity [RC9]", "--recompute-csa-attention", "every one of 5"});
-  refuse({full, block, {"recompute-num-layers", "4"}, csa, {"recompute-mtp", "skip"}},
-         {"RC9"},
-         {"every one of 4"});
-  refuse({full, uniform, {"recompute-num-layers", "1"}, {"mhc-recompute", "true"}},
-         {"RC9"},
-         {"--mhc-recompute"});
-  refuse({full, uniform, {"recompute-num-layers", "1"}, {"recompute-norm", "true"}},
-         {"RC9"},
-         {"--recompute-norm"});
-}
-
 TEST(RecomputeSettings, DependentFlagsNeedTheirMain) {
   refuse({{"recompute-csa-keep-output", "true"}}, {"RC10"}, {"--recompute-csa-attention", "alone"});
   accept({{"recompute-csa-keep-output", "true"}, {"recompute-csa-attention", "true"}});
@@ -304,9 +283,8 @@ TEST(RecomputeSettings, TheAttentionIsNotKeptWhereTheCsaFlagDropsIt) {
   const auto whole = [](const char* layers) {
     return std::vector<std::string>{"recompute-num-layers", layers};
   };
-  refuse({attn, csa, full, block, whole("5")}, {"RC9", "RC14"}, {});
-  refuse({all, csa, full, {"recompute-method", "uniform"}, whole("1")}, {"RC9", "RC14"}, {});
-  refuse({{"save-units", "moe_gate"}, csa, full, block, whole("5")}, {"RC9"}, {});
+  refuse({attn, csa, full, block, whole("5")}, {"RC14"}, {});
+  refuse({all, csa, full, {"recompute-method", "uniform"}, whole("1")}, {"RC14"}, {});
   // Whole layers keep it, the others drop it.
   accept({attn, csa, full, block, whole("2")});
   accept({attn, csa, {"recompute-ratio", "0.5"}});
@@ -389,7 +367,7 @@ TEST(RecomputeSettings, EveryRuleHasAnIdOfItsOwn) {
     EXPECT_TRUE(ids.insert(rule.id).second) << rule.id;
     EXPECT_NO_THROW((void)row(std::string(rule.flag).substr(2))) << rule.flag;
   }
-  EXPECT_EQ(ids.size(), 19u);
+  EXPECT_EQ(ids.size(), 18u);
 }
 
 }  // namespace

@@ -63,7 +63,6 @@ TEST(ResolveRecompute, ContradictionsAreRefusedByTheirRule) {
       {"RC6", {{"enable-recompute-layers-per-pp-rank", "true"}}},
       {"RC7", {{"recompute-modules", "moe"}}},
       {"RC8", {kSelective, {"recompute-modules", "mlp", "mhc"}}},
-      {"RC9", {kFull, kBlock, {"recompute-num-layers", "5"}, kCsa}},
       {"RC10", {{"recompute-csa-keep-output", "true"}}},
       {"RC11", {{"mhc-recompute-layer-num", "2"}}},
       {"RC12", {{"recompute-norm-num-layers", "1"}}},

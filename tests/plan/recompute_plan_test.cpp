@@ -332,6 +332,11 @@ TEST(RecomputePlan, APartThatIsLeftNoLayerIsRefused) {
   config.num_layers = 1;
   config.mhc = true;
   expect_error<ConfigError>(make, {"--mhc-recompute [RC9]", "--recompute-granularity full of 5"});
+  config.method = RecomputeMethod::Block;
+  config.num_layers = 4;
+  EXPECT_NO_THROW(make());  // the MTP block is left
+  config.mtp = MtpSelection::Skip;
+  expect_error<ConfigError>(make, {"--recompute-granularity full of 4", "--recompute-mtp skip"});
 }
 
 TEST(RecomputePlan, EveryModuleNeedsALayer) {

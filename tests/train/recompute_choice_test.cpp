@@ -264,6 +264,20 @@ TEST(RecomputeChoice, UnitsThatNoWholeLayerHasAreSaid) {
   EXPECT_EQ(choose_recompute(config).warnings, Lines{});
 }
 
+TEST(RecomputeChoice, BlocksThatNoTwoLayersFormAreSaid) {
+  RunConfig config = run_config();
+  config.recompute.ratio = 0.5;
+  config.recompute.mhc = true;
+  config.recompute.mhc_layer_num = 2;
+  EXPECT_EQ(choose_recompute(config).warnings, Lines{});
+  config.recompute.ratio = 0.6;  // leaves L3 and the MTP block
+  const RecomputeChoice choice = choose_recompute(config);
+  EXPECT_TRUE(choice.plan.layer(3).find(SubgraphId::MlpPre) != nullptr);
+  EXPECT_EQ(choice.warnings,
+            Lines{"--mhc-recompute-layer-num 2 has no effect: no two layers that recompute mHC "
+                  "follow each other, and an MTP block stands alone; leave it out"});
+}
+
 TEST(RecomputeChoice, APlanThatDoesNothingIsSaid) {
   const RecomputeChoice nothing = choose_recompute(run_config());
   EXPECT_EQ(nothing.warnings, Lines{});
