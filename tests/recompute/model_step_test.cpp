@@ -53,6 +53,7 @@ using Change = std::function<void(const ParamStore&)>;
 
 struct StepOptions {
   bool trains_indexer = true;  // false: it is frozen, and has no loss
+  bool observed = true;        // or no choices; an indexer without a loss is its choice then
   Change before_forward = {};
   Change before_backward = {};
 };
@@ -81,8 +82,9 @@ Step take_step(const RecomputePlan& plan, const StepOptions& options) {
   RunTally tally = model->make_tally();
   Tape tape;
   const MicroBatch batch = random_batch(model->config(), kLengths, 100);
+  const Observer observer = options.observed ? watch : Observer();
   const at::Tensor total =
-      model->forward(batch, factors, tally, watch, {.tape = &tape, .plan = &plan}).total;
+      model->forward(batch, factors, tally, observer, {.tape = &tape, .plan = &plan}).total;
   if (options.before_backward) options.before_backward(params);
   step.gradients = gradients_of(total, params);
   step.regions = tape.report();
@@ -112,14 +114,18 @@ void expect_recorded(const std::vector<std::string>& choices,
   for (const RecomputeMode& mode : recompute_modes(subject)) {
     // Checks refuse the change: these parameters are inputs then.
     if (mode.plan.checks != PlanChecks::Off) continue;
-    SCOPED_TRACE(mode.name);
-    const Step step =
-        take_step(mode.plan, {.trains_indexer = trains_indexer, .before_backward = change});
-    const bool replays = std::any_of(step.regions.begin(),
-                                     step.regions.end(),
-                                     [](const RegionReport& region) { return region.replays > 0; });
-    EXPECT_EQ(replays, mode.plan.recomputes());
-    expect_same_gradients(step, plain);
+    for (const bool observed : {true, false}) {
+      SCOPED_TRACE(mode.name + (observed ? ", observed" : ""));
+      const Step step = take_step(
+          mode.plan,
+          {.trains_indexer = trains_indexer, .observed = observed, .before_backward = change});
+      const bool replays =
+          std::any_of(step.regions.begin(), step.regions.end(), [](const RegionReport& region) {
+            return region.replays > 0;
+          });
+      EXPECT_EQ(replays, mode.plan.recomputes());
+      expect_same_gradients(step, plain);
+    }
     ++modes;
   }
   EXPECT_GE(modes, 30);
