@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 
+#include "bench/support/median.h"
 #include <benchmark/benchmark.h>
 
 #include <ATen/ops/randn_like.h>
@@ -150,13 +151,6 @@ Table result_table(const std::vector<OpResult>& results, const Peaks& peaks) {
                           number(static_cast<double>(r.temporary_bytes), 1e6)});
   }
   return table;
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
 }  // namespace lethe::bench

@@ -35,6 +35,4 @@ struct OpResult {
 /// All results, one row each.
 [[nodiscard]] Table result_table(const std::vector<OpResult>& results, const Peaks& peaks);
 
-[[nodiscard]] double median(std::vector<double> values);
-
 }  // namespace lethe::bench

@@ -7,6 +7,7 @@
 #include "bench/ops/measure.h"
 #include "bench/ops/op_case.h"
 #include "bench/support/machine.h"
+#include "bench/support/median.h"
 #include "bench/support/peaks.h"
 #include "bench/support/step_work.h"
 

@@ -332,7 +332,14 @@ TEST(RecomputePlan, APartThatIsLeftNoLayerIsRefused) {
   config.num_layers = 1;
   config.mhc = true;
   expect_error<ConfigError>(make, {"--mhc-recompute [RC9]", "--recompute-granularity full of 5"});
+  config.norm = true;
+  expect_error<ConfigError>(make, {"--mhc-recompute, --recompute-norm [RC9]"});
+  config.norm = config.mhc = false;
   config.method = RecomputeMethod::Block;
+  config.num_layers = 5;
+  config.csa_attention = true;
+  expect_error<ConfigError>(
+      make, {"--recompute-csa-attention [RC9]", "--recompute-granularity full of 5"});
   config.num_layers = 4;
   EXPECT_NO_THROW(make());  // the MTP block is left
   config.mtp = MtpSelection::Skip;

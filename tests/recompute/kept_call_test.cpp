@@ -219,6 +219,31 @@ TEST(KeptCall, CallsThatWriteAliasOrDrawAreNotKept) {
       {"[R6.24]", "random", "'call'"});
 }
 
+// A replay takes the choice from the record: it never comes to the call.
+TEST(KeptCall, CallsInsideOfARecordedChoiceAreNotKept) {
+  const at::Tensor x = random_leaf({5, 6});
+  int calls = 0;
+  const RegionFn fn = [&calls](const Tensors& in) -> Tensors {
+    const Tensors chosen = recorded([&] {
+      return op_call("call",
+                     [&calls](const Tensors& args) -> Tensors {
+                       ++calls;
+                       return {args[0].argsort(int64_t{-1}, false)};
+                     },
+                     {in[0].detach()});
+    });
+    return {in[0].gather(1, chosen[0]).exp()};
+  };
+  const Tensors expected = torch::autograd::grad({fn({x})[0].cos().sum()}, {x});
+  calls = 0;
+  Tape tape;
+  const at::Tensor out = tape.run(keeping({"call"}), fn, {x})[0];
+  EXPECT_TRUE(tape.report().at(0).kept.empty());
+  expect_equal_bits(torch::autograd::grad({out.cos().sum()}, {x}), expected);
+  EXPECT_EQ(tape.report().at(0).replays, 1);
+  EXPECT_EQ(calls, 1);
+}
+
 TEST(KeptCall, NestedRegionsKeepNothing) {
   const auto exp = [](const Tensors& in) -> Tensors { return {in[0].exp()}; };
   expect_error<RecomputeError>(
