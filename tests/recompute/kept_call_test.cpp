@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <vector>
 
 #include "recompute/nets.h"
 #include "support/expect_error.h"
@@ -156,17 +158,23 @@ TEST(KeptCall, AReplayMustMakeTheSameCalls) {
       {"L0.mb0.layer [R6.18]", "none any more", "'call'"});
 }
 
+// R6.19, T4.23.
 TEST(KeptCall, WhatIsKeptMustNotBeWrittenTo) {
-  expect_error<RecomputeError>(
-      [] {
-        run_kept([](const Tensors& in) -> Tensors {
-          const at::Tensor kept = op_call(
-              "call", [](const Tensors& args) -> Tensors { return {args[0] * 2}; }, {in[0]})[0];
-          if (!in_replay()) kept.relu_();
-          return {kept.sin().exp()};
-        });
-      },
-      {"L0.mb0.layer [R6.19]", "'call'"});
+  const std::vector<std::function<void(const at::Tensor&)>> writes = {
+      [](const at::Tensor& kept) { kept.relu_(); },
+      [](const at::Tensor& kept) { kept.masked_fill_(kept.detach() > 0, 0); },
+      [](const at::Tensor& kept) { kept.add_(1); }};
+  for (const auto& write : writes)
+    expect_error<RecomputeError>(
+        [&] {
+          run_kept([&write](const Tensors& in) -> Tensors {
+            const at::Tensor kept = op_call(
+                "call", [](const Tensors& args) -> Tensors { return {args[0] * 2}; }, {in[0]})[0];
+            if (!in_replay()) write(kept);
+            return {kept.sin().exp()};
+          });
+        },
+        {"L0.mb0.layer [R6.19]", "'call'"});
 }
 
 TEST(KeptCall, WhatACallSavedOfItsInputIsComparedInCheckedMode) {
